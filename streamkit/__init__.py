@@ -1,0 +1,1 @@
+"""Stateful, exactly-once stream processing over Kafka, in plain Python."""

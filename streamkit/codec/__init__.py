@@ -1,0 +1,1 @@
+"""Bytes to nouns and back: how values, keys and state become bytes."""

@@ -1,0 +1,137 @@
+"""Settings: frozen structs, one per concern, from keyword arguments, a TOML file or `STREAMKIT_*` variables.
+
+Durations are seconds (`_s`), sizes are bytes (`_bytes`). Every limit has its reason beside it.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from streamkit.errors import Misconfigured
+
+GuaranteeName = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+class Secret(str):
+    """Text that never shows itself in logs, tracebacks or `repr`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+
+class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to connect: TLS and SASL, passed through to the client."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: str | None = None
+    password_env: str = "STREAMKIT_SASL_PASSWORD"  # noqa: S105 - the variable's name, not the secret
+
+    def password(self) -> Secret | None:
+        """The password, read from its environment variable when it is needed and kept nowhere else."""
+        value = os.environ.get(self.password_env)
+        return None if value is None else Secret(value)
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a worker runs."""
+
+    brokers: str = "127.0.0.1:9092"
+    security: Security = Security()
+    guarantee: GuaranteeName = "exactly_once"
+
+    # Under load a span lasts this long; when the input is drained it is committed at once. 100 ms is what Kafka
+    # Streams uses under exactly-once, so figures compare.
+    commit_interval_s: float = 0.1
+    # After a commit, wait this long for more input before the next one: below it requests, not records, cost.
+    commit_pause_s: float = 0.005
+    # A span that built this many bytes of output is committed early: bounds memory and transaction size.
+    span_bytes_max: int = 16 * 1024 * 1024
+    # Records handled between two turns of the event loop: heartbeats and replies wait at most this long.
+    slice_records: int = 1000
+
+    # A worker that does not answer for this long loses its tasks.
+    session_timeout_s: float = 10.0
+    # Workers have this long to finish their span when the group changes.
+    rebalance_timeout_s: float = 30.0
+    # Far longer than any span, short enough that a lost worker's transaction does not hold readers for ever.
+    transaction_timeout_s: float = 30.0
+    request_timeout_s: float = 10.0
+
+    state_dir: str = ".streamkit/state"
+    store: Literal["rocksdb", "memory"] = "rocksdb"
+    # One block cache and one write-buffer budget for all tasks of the process.
+    state_cache_bytes: int = 256 * 1024 * 1024
+    state_write_buffer_bytes: int = 128 * 1024 * 1024
+    # Decoded values kept per store and task; beyond it the cache is emptied after a commit.
+    cached_values_max: int = 250_000
+    # Committed state goes to disk at least this often; until then the changelog alone holds it.
+    state_flush_interval_s: float = 1.0
+
+    # Restart delays of a failing task: doubled from the first to the last.
+    restart_delay_first_s: float = 0.5
+    restart_delay_last_s: float = 30.0
+    # SIGTERM: finish the span, commit and leave within this time.
+    drain_timeout_s: float = 20.0
+
+    replication: int | None = None
+    """Replication factor of topics we create; None leaves it to the broker."""
+
+    @classmethod
+    def load(
+        cls, path: Path | None = None, environment: Mapping[str, str] | None = None, **given: Any
+    ) -> "Settings":
+        """Settings from a TOML file, overlaid by `STREAMKIT_<FIELD>` variables, overlaid by what is given.
+
+        Raises:
+            Misconfigured: a key that is no setting, or a value of the wrong type, with its path.
+        """
+        values: dict[str, Any] = {}
+        if path is not None:
+            values.update(_read_toml(path))
+        values.update(
+            _from_environment(os.environ if environment is None else environment, cls.__struct_fields__)
+        )
+        values.update({name: value for name, value in given.items() if value is not None})
+        try:
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise Misconfigured(
+                f"settings: {error}",
+                where=str(path) if path else "STREAMKIT_* variables",
+                hint=f"the settings are: {', '.join(cls.__struct_fields__)}",
+            ) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise Misconfigured(f'settings file "{path}" does not exist') from None
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f'settings file "{path}" is not TOML: {error}') from None
+
+
+def _from_environment(environment: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in fields:
+        value = environment.get(f"STREAMKIT_{field.upper()}")
+        if value is not None and field != "security":
+            values[field] = value
+    security = {
+        field: environment[name]
+        for field in Security.__struct_fields__
+        if (name := f"STREAMKIT_SECURITY_{field.upper()}") in environment
+    }
+    if security:
+        values["security"] = security
+    return values

@@ -1,0 +1,126 @@
+"""Every error streamkit raises: the class says who must act, the fields say what to do.
+
+The problem is a lowercase fragment without a period. `where` names the place, `detail` explains, `hint` gives
+the next command or edit. A person reads `render()`; a program reads the class and the code.
+"""
+
+from typing import ClassVar
+
+
+class StreamkitError(Exception):
+    """Root of all errors raised by streamkit; never raised itself."""
+
+    code: ClassVar[str] = "SK000"
+
+    def __init__(self, problem: str, *, where: str = "", detail: str = "", hint: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.where = where
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """One line for logs."""
+        parts = [self.problem]
+        if self.where:
+            parts.append(f"at {self.where}")
+        if self.detail:
+            parts.append(self.detail)
+        return "; ".join(parts)
+
+    def render(self) -> str:
+        """Several aligned lines for a person at a terminal."""
+        lines = [f"error[{self.code}]: {self.problem}"]
+        for label, text in (("where", self.where), ("detail", self.detail), ("hint", self.hint)):
+            if text:
+                first, *rest = text.splitlines()
+                lines.append(f"  {label:<7} {first}")
+                lines.extend(f"          {line}" for line in rest)
+        return "\n".join(lines)
+
+
+class Retry(StreamkitError):
+    """We act, soon: something outside was slow or away, and the same step may be tried again."""
+
+    code = "SK100"
+
+
+class WriterDead(Retry):
+    """A commit's outcome is in doubt, so this epoch of the writer must never be used again.
+
+    The owner opens a new epoch, reads its commit records to learn what landed, and goes on from there.
+    """
+
+    code = "SK110"
+
+
+class BrokerUnreachable(Retry):
+    """No broker answers at the given address."""
+
+    code = "SK120"
+
+
+class TaskLost(StreamkitError):
+    """Drop the task: the group gave it to somebody else."""
+
+    code = "SK200"
+
+
+class Fenced(TaskLost):
+    """The broker refused us as a former owner: drop every task and join the group again."""
+
+    code = "SK210"
+
+
+class StateCorrupt(StreamkitError):
+    """Set the local state aside and restore it from the changelog."""
+
+    code = "SK300"
+
+
+class StateInUse(StateCorrupt):
+    """Another live process holds this state folder; use a fresh one beside it."""
+
+    code = "SK310"
+
+
+class UserCodeError(StreamkitError):
+    """The user's data or code failed; the pipeline's error policy decides what happens to the record."""
+
+    code = "SK400"
+
+
+class DecodeError(UserCodeError):
+    """Bytes that the declared codec cannot read."""
+
+    code = "SK410"
+
+
+class EncodeError(UserCodeError):
+    """A value that the declared codec cannot write, or that is larger than the broker accepts."""
+
+    code = "SK420"
+
+
+class Misconfigured(StreamkitError):
+    """A person must change something before we can start."""
+
+    code = "SK500"
+
+
+class InvalidPipeline(Misconfigured):
+    """The pipeline, as written, has no plan."""
+
+    code = "SK510"
+
+
+class IncompatiblePlan(Misconfigured):
+    """The pipeline differs from the one whose state is stored in a way that would lose state."""
+
+    code = "SK520"
+
+
+class Bug(StreamkitError):
+    """Stop now: something we rely on is not true. Nothing was committed on top of it."""
+
+    code = "SK900"

@@ -1,0 +1,149 @@
+"""One cluster connection for everything in this package: who leads what, and a lane for each kind of work.
+
+The broker serves one request per connection at a time, so fetching, producing and coordination each get a lane (a
+connection of their own per broker): a long poll never delays a commit or a heartbeat.
+All that is used of the client beyond its documented classes is named here and pinned by
+`tests/kafka/test_client_surface.py`.
+"""
+
+import asyncio
+import logging
+import ssl
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from aiokafka import __version__ as client_version
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, NodeNotReadyError
+from aiokafka.structs import TopicPartition as ClientPartition
+
+from streamkit.config import Security
+from streamkit.errors import BrokerUnreachable, Misconfigured
+from streamkit.kafka.wire import Call
+from streamkit.model.ids import TopicPartition
+
+R = TypeVar("R")
+
+# What "could not be sent, or no answer" looks like; after a request was written its outcome is in doubt.
+NoAnswer = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, asyncio.TimeoutError, OSError)
+
+# The client logs requests, SASL bytes included, at DEBUG: never let it.
+logging.getLogger("aiokafka").setLevel(logging.WARNING)
+
+
+class Lane(IntEnum):
+    """Connections to a broker, by kind of work; numbers above the client's own groups."""
+
+    METADATA = 0
+    FETCH = 10
+    PRODUCE = 11
+    TRANSACTION = 12
+    GROUP = 13
+    HEARTBEAT = 14
+    RESTORE = 15
+
+
+class Connection:
+    """A cluster, by its bootstrap addresses."""
+
+    def __init__(self, brokers: str, security: Security, *, request_timeout_s: float = 10.0) -> None:
+        self.brokers = brokers
+        self._security = security
+        self._request_timeout_s = request_timeout_s
+        self._client: Any = None
+
+    async def connect(self) -> None:
+        """Find the cluster.
+
+        Raises:
+            BrokerUnreachable: nobody answers at any of the addresses.
+        """
+        client = AIOKafkaClient(
+            bootstrap_servers=self.brokers,
+            client_id="streamkit",
+            request_timeout_ms=int(self._request_timeout_s * 1000),
+            **_security_arguments(self._security),
+        )
+        try:
+            await client.bootstrap()
+        except KafkaError as error:
+            await client.close()
+            raise BrokerUnreachable(
+                f'no Kafka broker answers at "{self.brokers}"',
+                detail=f"{type(error).__name__}: {error}",
+                hint="start one with `streamkit dev`, or set --brokers or STREAMKIT_BROKERS",
+            ) from error
+        self._client = client
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def send(self, node: int, call: Call[R], lane: Lane) -> R:
+        """One request and its answer. Raises one of `NoAnswer` when there is none."""
+        answer: R = await self._client.send(node, call, group=lane)
+        return answer
+
+    def any_node(self) -> int:
+        """Some broker of the cluster."""
+        return int(self._client.get_random_node())
+
+    def nodes(self) -> list[int]:
+        """The ids of all brokers known now."""
+        return sorted(broker.nodeId for broker in self._client.cluster.brokers())
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The broker that leads this partition, as far as known."""
+        node = self._client.cluster.leader_for_partition(ClientPartition(*partition))
+        return None if node is None or node < 0 else int(node)
+
+    def partition_count(self, topic: str) -> int | None:
+        """Partitions of a watched topic, as far as known."""
+        partitions = self._client.cluster.partitions_for_topic(topic)
+        return len(partitions) if partitions else None
+
+    async def watch(self, topics: set[str]) -> None:
+        """Keep the metadata of these topics, in addition to those watched before."""
+        known = self._client._topics  # noqa: SLF001 - pinned by the surface test
+        if not topics <= known:
+            await self._client.set_topics(known | topics)
+
+    async def refresh(self) -> None:
+        """Ask for metadata now."""
+        await self._client.force_metadata_update()
+
+    async def group_coordinator(self, group: str) -> int:
+        """The broker that coordinates this group; raises the client's retriable errors."""
+        return int(await self._client.coordinator_lookup(CoordinationType.GROUP, group))
+
+    async def transaction_coordinator(self, writer_id: str) -> int:
+        """The broker that coordinates this transactional id; raises the client's retriable errors."""
+        return int(await self._client.coordinator_lookup(CoordinationType.TRANSACTION, writer_id))
+
+
+def _security_arguments(security: Security) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"security_protocol": security.protocol}
+    if security.protocol in ("SSL", "SASL_SSL"):
+        context = ssl.create_default_context(cafile=security.ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if security.certificate_file is not None:
+            context.load_cert_chain(security.certificate_file, security.key_file)
+        arguments["ssl_context"] = context
+    if security.protocol.startswith("SASL"):
+        password = security.password()
+        if security.username is None or password is None:
+            raise Misconfigured(
+                f"security protocol {security.protocol} needs a user name and a password",
+                hint=f"set security.username and the environment variable {security.password_env}",
+            )
+        arguments |= {
+            "sasl_mechanism": security.sasl_mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": str(password),
+        }
+    return arguments
+
+
+__all__ = ["Connection", "Lane", "NoAnswer", "client_version"]

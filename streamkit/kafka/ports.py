@@ -1,0 +1,365 @@
+"""What the runtime asks of a log: readers, writers, a group, an admin.
+
+Two implementations keep these promises: real Kafka (`kafka/log.py`) and the in-memory log
+(`testing/memory/log.py`). One contract suite, `tests/contract/`, runs on both.
+
+Everything here moves whole batches. No port has a call per record, except `Batch.append`, which is plain code.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from streamkit.model.ids import TaskId, TopicPartition
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Guarantee(Enum):
+    """What a crash may do to a record's effects."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+class LogRecord(Protocol):
+    """One record as the log holds it; attributes are read at most once each on the hot path."""
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102 - the class says it
+    @property
+    def timestamp(self) -> int: ...  # noqa: D102
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def headers(self) -> Headers: ...  # noqa: D102
+
+
+class FetchedBatch(msgspec.Struct, gc=False):
+    """Committed records of one partition, in order; `records` can be iterated once.
+
+    Records below `first_offset` belong to an earlier position and must be skipped. `next_offset` is the position
+    after this batch; it also moves when there is no record at all (transaction markers, aborted data), so progress
+    is always measured by it and never by the last record. `timestamp` of a record is what the writer gave it, also
+    on topics with LogAppendTime.
+    """
+
+    partition: TopicPartition
+    records: Iterable[LogRecord]
+    first_offset: int
+    next_offset: int
+    size_bytes: int
+
+
+class Reader(Protocol):
+    """Fetches batches of the partitions it was pointed at.
+
+    With `committed=True` (see `Log.reader`) it hands out only records of committed transactions, and never
+    anything at or above an open one. Checks every CRC. Buffers a bounded number of bytes per partition; while a
+    partition is paused nothing of it is handed out, and what is buffered stays buffered.
+    """
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read this partition from here on; drops what was buffered of it. Also starts reading a new partition."""
+        ...
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Stop reading this partition and drop what was buffered of it."""
+        ...
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Hand out nothing of this partition until `resume`."""
+        ...
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Hand out this partition again."""
+        ...
+
+    async def poll(self, timeout_s: float) -> list[FetchedBatch]:
+        """Everything that is buffered now, else what arrives first within the time-out; may be empty.
+
+        Raises:
+            Misconfigured: a partition's position is outside the log (`OFFSET_OUT_OF_RANGE`), a topic is missing, or
+                rights are missing. Never resets a position by itself.
+            Retry: nothing else; passing faults are retried inside.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop fetching and release connections."""
+        ...
+
+
+class Batch(Protocol):
+    """An output batch under construction for one partition; it becomes bytes once the writer sends it."""
+
+    def append(
+        self, index: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> object | None:
+        """Add record number `index` (0, 1, 2, ...); None if it does not fit any more and was not added."""
+        ...
+
+
+class OutBatch(msgspec.Struct):
+    """A finished output batch and where it goes. Batches of one partition are written in the order given."""
+
+    partition: TopicPartition
+    batch: Batch
+    count: int
+
+
+class Member(msgspec.Struct, frozen=True):
+    """Proof of membership, captured when tasks are assigned; a stale one is refused by the broker."""
+
+    group: str
+    member_id: str
+    generation: int
+
+
+class Commit(msgspec.Struct):
+    """Everything that one span of input caused: written together or not at all."""
+
+    batches: Sequence[OutBatch]
+    positions: Mapping[TopicPartition, int]
+    member: Member
+
+
+class Writer(Protocol):
+    """One writer per worker: the only road by which records leave it.
+
+    EXACTLY_ONCE: `commit` is one transaction of batches and positions, fenced by writer id and by the member's
+    generation. AT_LEAST_ONCE: batches first, then positions. AT_MOST_ONCE: positions first, then batches.
+    """
+
+    writer_id: str
+    batch_bytes_max: int
+
+    def batch(self) -> Batch:
+        """A new, empty output batch."""
+        ...
+
+    async def open(self) -> None:
+        """Take a new epoch: an earlier holder of this writer id can never commit again, its transaction ends.
+
+        When this returns, every record and position of the earlier holder is either committed or gone, and both
+        readers and `Admin.end_offsets` agree.
+        """
+        ...
+
+    async def commit(self, commit: Commit) -> dict[TopicPartition, int]:
+        """Write it all; returns, per partition written to, the offset after the last record.
+
+        Every acknowledgement has been checked when this returns. Cancellation counts as doubt.
+
+        Raises:
+            Fenced: we are not the owner any more (generation, member or epoch); nothing of it was committed.
+            WriterDead: the outcome is not known; the writer refuses everything until `open`.
+            EncodeError: the broker refuses this data (too large, not allowed); nothing of it was committed and the
+                writer refuses everything until `open`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections; an open transaction is left to its fencing or its time-out."""
+        ...
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What the group decided: our proof of membership, our tasks, and which writers are alive."""
+
+    member: Member
+    tasks: tuple[TaskId, ...]
+    live_writers: frozenset[str]
+
+
+class Membership(Protocol):
+    """Our place in the worker group of one pipeline. Heartbeats run beside the caller while joined.
+
+    The assignor hands out tasks (stage x partition), sticky: a task stays where it is unless balance demands a
+    move; every member learns which writer ids are in the group.
+    """
+
+    @property
+    def rejoin_needed(self) -> bool:
+        """True as soon as the group wants a new round, or threw us out; the caller then commits and joins again."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """True if we are not a member any more: everything in hand is void."""
+        ...
+
+    async def join(self, owned: Sequence[TaskId]) -> Assignment:
+        """Take part in the next round, naming the tasks we hold; waits until the group has decided."""
+        ...
+
+    async def wait_rejoin(self) -> None:
+        """Return when `rejoin_needed` becomes true."""
+        ...
+
+    async def leave(self) -> None:
+        """Leave the group at once, so that others need not wait for the session time-out."""
+        ...
+
+
+class StageTasks(msgspec.Struct, frozen=True):
+    """What the assignor must know of a stage: its name and its number of tasks."""
+
+    stage: str
+    partitions: int
+
+
+class TopicSpec(msgspec.Struct, frozen=True):
+    """A topic as it should be created."""
+
+    name: str
+    partitions: int
+    replication: int | None = None
+    config: Mapping[str, str] = {}
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic as the broker has it."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+class Admin(Protocol):
+    """Questions and changes that concern the log as a whole."""
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """Number of partitions of each topic that exists; a missing topic is left out."""
+        ...
+
+    async def list_topics(self) -> list[str]:
+        """Names of all topics, sorted, without Kafka's own."""
+        ...
+
+    async def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """Partitions, replication and the configuration entries that differ from the broker's defaults."""
+        ...
+
+    async def create(self, topics: Sequence[TopicSpec]) -> None:
+        """Create topics and wait until they can be written to; one that exists already is left as it is."""
+        ...
+
+    async def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Set configuration entries of an existing topic; entries not named keep their value."""
+        ...
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions of a topic."""
+        ...
+
+    async def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics; one that does not exist is fine."""
+        ...
+
+    async def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is still there."""
+        ...
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, committed: bool
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record; with `committed`, the first offset of the oldest open transaction."""
+        ...
+
+    async def offsets_for_time(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """First offset whose timestamp is at or after this time; the end offset where there is none."""
+        ...
+
+    async def positions(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        """The group's committed positions, stable: waits while a transaction holds one pending.
+
+        A partition without a position is left out.
+
+        Raises:
+            Retry: a position was still pending at the time-out.
+        """
+        ...
+
+    async def reset_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Set positions of a group without members.
+
+        Raises:
+            Misconfigured: the group has members.
+        """
+        ...
+
+    async def members(self, group: str) -> list[str]:
+        """Member ids of a group; empty if there is no such group."""
+        ...
+
+    async def fence(self, writer_id: str) -> None:
+        """End whatever transaction this writer has open and make sure that it can never commit again."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+class WriterOptions(msgspec.Struct, frozen=True):
+    """How a writer behaves."""
+
+    writer_id: str
+    guarantee: Guarantee
+    transaction_timeout_s: float = 30.0
+    request_timeout_s: float = 10.0
+
+
+class MemberOptions(msgspec.Struct, frozen=True):
+    """How a member behaves. `remembered` is a member id of a process that is surely dead: it is made to leave."""
+
+    group: str
+    writer_id: str
+    stages: tuple[StageTasks, ...]
+    session_timeout_s: float = 10.0
+    rebalance_timeout_s: float = 30.0
+    remembered: str | None = None
+
+
+class Log(Protocol):
+    """A connection to one cluster, from which everything else is made."""
+
+    async def connect(self) -> None:
+        """Find the cluster.
+
+        Raises:
+            BrokerUnreachable: nobody answers.
+            Misconfigured: it answers but refuses us (TLS, SASL).
+        """
+        ...
+
+    def reader(self, *, committed: bool) -> Reader:
+        """A new reader without partitions."""
+        ...
+
+    def writer(self, options: WriterOptions) -> Writer:
+        """A new writer; call `open` before the first commit."""
+        ...
+
+    def membership(self, options: MemberOptions) -> Membership:
+        """A new membership, not joined yet."""
+        ...
+
+    def admin(self) -> Admin:
+        """The admin; shares the log's connections."""
+        ...
+
+    async def close(self) -> None:
+        """Close everything that was made from this log."""
+        ...

@@ -1,0 +1,1 @@
+"""The nouns: plain frozen data that every other package speaks."""

@@ -1,0 +1,27 @@
+"""Names and positions: what identifies a partition, a task, a place in a log."""
+
+from typing import NamedTuple
+
+# The number of key groups a pipeline is born with. State keys begin with their group, so a later change of the
+# partition count moves whole ranges of groups; the number itself can never change.
+KEY_GROUPS = 1024
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class TaskId(NamedTuple):
+    """One stage x one partition: the unit that owns state and is handed out by the group."""
+
+    stage: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}/{self.partition}"

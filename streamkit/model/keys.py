@@ -1,0 +1,87 @@
+"""From key bytes to key groups and partitions, the same in every process and every release.
+
+Kafka's murmur2 in pure Python costs one to three microseconds, so the maps below remember their answers: a dict
+with `__missing__` answers a known key at the speed of a dict lookup. Never Python's `hash()`, which differs
+between processes.
+"""
+
+import struct
+from typing import TypeVar
+
+from streamkit.model.ids import KEY_GROUPS
+
+# A map forgets everything when it holds this many keys: about 100 MB, then it starts again from the hot keys.
+REMEMBERED_KEYS_MAX = 1_000_000
+
+V = TypeVar("V")
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 of `data`, unsigned."""
+    length = len(data)
+    h = _SEED ^ length
+    blocks = length >> 2
+    for block in struct.unpack_from(f"<{blocks}I", data):
+        k = (block * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ (((k ^ (k >> 24)) * _M) & _MASK)
+    rest = data[blocks << 2 :]
+    if rest:
+        h = ((h ^ int.from_bytes(rest, "little")) * _M) & _MASK
+    h ^= h >> 13
+    h = (h * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def kafka_partition(key: bytes, partitions: int) -> int:
+    """Where Kafka's default partitioner puts this key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def key_group(key: bytes) -> int:
+    """The key group that owns this key, for ever."""
+    return (murmur2(key) & 0x7FFFFFFF) % KEY_GROUPS
+
+
+def shuffle_partition(key: bytes, partitions: int) -> int:
+    """Which partition of a shuffle with this many partitions owns the key's group."""
+    return key_group(key) * partitions // KEY_GROUPS
+
+
+class KafkaPartitions(dict[bytes, int]):
+    """key -> partition of a sink topic, by Kafka's default partitioner."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+    def __missing__(self, key: bytes) -> int:
+        return _remember(self, key, kafka_partition(key, self.partitions))
+
+
+class ShufflePartitions(dict[bytes, int]):
+    """key -> partition of a shuffle topic, by key group."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+    def __missing__(self, key: bytes) -> int:
+        return _remember(self, key, shuffle_partition(key, self.partitions))
+
+
+class GroupPrefixes(dict[bytes, bytes]):
+    """key -> the two bytes of its key group, with which every state key begins."""
+
+    def __missing__(self, key: bytes) -> bytes:
+        return _remember(self, key, key_group(key).to_bytes(2, "big"))
+
+
+def _remember(known: dict[bytes, V], key: bytes, answer: V) -> V:
+    if len(known) >= REMEMBERED_KEYS_MAX:
+        known.clear()
+    known[key] = answer
+    return answer

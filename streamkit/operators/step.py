@@ -1,0 +1,72 @@
+"""Step: one operator of a stage, and how it is bound into a chain of plain calls.
+
+A chain is built from its end: every step is bound to the `Push` of what follows and returns its own. Inside a
+stage a record is three arguments, never an object: the key as bytes, the value, the timestamp in milliseconds.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from streamkit.state.cells import MapCells, ValueCells
+from streamkit.state.spec import StoreSpec
+
+# (key bytes or None, value, timestamp in ms); synchronous, returns nothing, may call the next step any number of times.
+Push = Callable[[bytes | None, Any, int], None]
+# (key bytes or None, value bytes or None, timestamp in ms): into the span's batch of the right output partition.
+Append = Callable[[bytes | None, bytes | None, int], None]
+
+
+class Scope(Protocol):
+    """What a step is given by whoever runs it: the runtime, the test harness, later Spark. One scope per task."""
+
+    @property
+    def partition(self) -> int:
+        """The partition of the task."""
+        ...
+
+    def value_cells(self, spec: StoreSpec) -> ValueCells:
+        """The cells of a value store that this step declared."""
+        ...
+
+    def map_cells(self, spec: StoreSpec) -> MapCells:
+        """The cells of a map store that this step declared."""
+        ...
+
+    def output(self, topic: str) -> Append:
+        """Where encoded records for this output topic (a sink or a shuffle) go."""
+        ...
+
+    def at_span_end(self, flush: Callable[[], None]) -> None:
+        """Call `flush` when the span is about to be committed, in the order of registration; it may push."""
+        ...
+
+
+class Step(Protocol):
+    """One operator of the graph: frozen data plus `bind`.
+
+    The function that `bind` returns must be named `push` and take a last parameter `step=<name of the step>`: this
+    puts the name into the frame, so that after an exception the failing step is read off the traceback and costs
+    nothing while all is well.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique within the pipeline."""
+        ...
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """The state this step needs; empty for a stateless one."""
+        ...
+
+    @property
+    def has_effects(self) -> bool:
+        """True if a call may change state, write output or push more than once before something after it raises.
+
+        A record that fails with no such step above the failing one can be set aside on the spot.
+        """
+        ...
+
+    def bind(self, following: Push, scope: Scope) -> Push:
+        """This step as a function that handles one record and calls `following` for each result."""
+        ...

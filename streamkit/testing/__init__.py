@@ -1,0 +1,1 @@
+"""Running pipelines without a cluster: the in-memory log, the harness, a local broker."""

@@ -1,0 +1,155 @@
+"""A cluster of local JVMs: one combined broker and controller per node."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, override
+
+from streamkit.errors import Misconfigured
+from streamkit.testing.broker.node import NodeProcess, PortHold
+from streamkit.testing.broker.running import Broker
+from streamkit.testing.broker.settings import (
+    HOST,
+    Node,
+    Profile,
+    jvm_flags,
+    kafka_id,
+    kafka_settings,
+    write_node,
+)
+from streamkit.testing.broker.wire import ask
+
+READY_LIMIT_S = 90.0  # 2-6 s on a quiet machine; a laden one has taken ten times as long
+READY_PAUSE_S = 0.05
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+class Kafka(NamedTuple):
+    """What it takes to run Kafka on a JVM; `warmup.py` makes it."""
+
+    java: str
+    jars: Path
+    checkpoint: bytes
+    archive_flags: tuple[str, ...]
+
+    def command(self, *flags: str) -> list[str]:
+        """Say how to start a JVM with Kafka on its class path."""
+        # Sorted, because a class archive is only used with the very class path it was made with.
+        class_path = ":".join(str(jar) for jar in sorted(self.jars.glob("*.jar")))
+        return [self.java, *self.archive_flags, *flags, "-cp", class_path]
+
+
+class Wishes(NamedTuple):
+    """What a caller may choose about a local cluster."""
+
+    nodes: int = 1
+    folder: Path | None = None
+    keep_logs: bool = False
+    profile: Profile = "test"
+    extra: Mapping[str, str] = {}
+
+
+class JvmBroker(Broker):
+    """A cluster that lives in local processes and a folder of its own; both go when it stops or its owner dies."""
+
+    def __init__(self, kafka: Kafka, wishes: Wishes) -> None:
+        if wishes.folder is not None:
+            wishes.folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="streamkit-kafka-", dir=wishes.folder)).absolute()
+        self._wishes = wishes
+        self._cluster_id = kafka_id()
+        self._holds = [PortHold() for _ in range(2 * wishes.nodes)]
+        ports = [hold.port for hold in self._holds]
+        nodes = [
+            Node(i + 1, ports[2 * i], ports[2 * i + 1], folder / f"node-{i + 1}") for i in range(wishes.nodes)
+        ]
+        self._processes = [self._prepare(kafka, node, nodes) for node in nodes]
+        self._stopped = False
+        super().__init__(",".join(f"{HOST}:{node.port}" for node in nodes), "jvm", folder)
+
+    def start(self) -> None:
+        """Start all nodes and return when each sees all others; on failure nothing runs, and the logs stay."""
+        try:
+            for process in self._processes:
+                process.start()
+            everyone = frozenset(process.node.node_id for process in self._processes)
+            deadline = time.monotonic() + READY_LIMIT_S
+            for process in self._processes:
+                self._wait_ready(process, everyone, deadline)
+        except BaseException:
+            self._end(keep_logs=True)
+            raise
+
+    @override
+    def stop(self) -> None:
+        self._end(keep_logs=self._wishes.keep_logs)
+
+    @override
+    def kill(self, node: int = 0) -> None:
+        self._process(node).kill()
+
+    @override
+    def restart(self, node: int = 0) -> None:
+        process = self._process(node)
+        process.start()
+        self._wait_ready(process, frozenset([process.node.node_id]), time.monotonic() + READY_LIMIT_S)
+
+    @override
+    def pids(self) -> list[int]:
+        return [p.pid for p in self._processes if p.pid is not None and p.is_running()]
+
+    def wait(self, limit_s: float) -> bool:
+        """Wait until every node has ended by itself; False if one has not within the limit."""
+        return all(process.wait(limit_s) for process in self._processes)
+
+    def _prepare(self, kafka: Kafka, node: Node, nodes: Sequence[Node]) -> NodeProcess:
+        """Write a node's files and say how to start it."""
+        settings = kafka_settings(node, nodes, self._wishes.profile, self._wishes.extra)
+        write_node(node, settings, self._cluster_id, kafka.checkpoint)
+        flags = jvm_flags(len(nodes), self._wishes.profile)
+        quiet = ["-Djava.net.preferIPv4Stack=true", f"-Dlog4j2.configurationFile={LOG_SETTINGS}"]
+        command = [*kafka.command(*flags, *quiet), "kafka.Kafka", str(node.properties)]
+        return NodeProcess(node, command, node.data if self._wishes.keep_logs else node.folder)
+
+    def _process(self, node: int) -> NodeProcess:
+        """Find a node by its place in `bootstrap`."""
+        if self._stopped or not 0 <= node < len(self._processes):
+            raise Misconfigured(
+                f"there is no node {node} in this broker",
+                detail="It is stopped."
+                if self._stopped
+                else f"It has {len(self._processes)}, counted from 0.",
+            )
+        return self._processes[node]
+
+    def _wait_ready(self, process: NodeProcess, expected: frozenset[int], deadline: float) -> None:
+        """Return when our own JVM answers, for our own cluster, with the expected nodes alive in it."""
+        while True:
+            seen = ask(HOST, process.node.port)
+            if not process.is_running():
+                raise process.failure("the JVM of a test broker ended before it was ready")
+            if seen is not None and seen.cluster_id == self._cluster_id and seen.nodes >= expected:
+                return
+            if time.monotonic() > deadline:
+                raise process.failure(
+                    f"a test broker was not ready within {READY_LIMIT_S:.0f} s; it said {seen}"
+                )
+            time.sleep(READY_PAUSE_S)
+
+    def _end(self, *, keep_logs: bool) -> None:
+        """Kill all nodes and remove the data: nobody will read it again, so an orderly exit would buy nothing."""
+        self._stopped = True
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.quit()
+        for hold in self._holds:
+            hold.release()
+        assert self.log_folder is not None
+        if not keep_logs:
+            shutil.rmtree(self.log_folder, ignore_errors=True)
+            return
+        for process in self._processes:
+            shutil.rmtree(process.node.data, ignore_errors=True)
