@@ -187,10 +187,12 @@ def test_no_class_has_more_than_15_public_methods() -> None:
 
 
 def explains_itself(node: Named) -> bool:
-    """A docstring, or a decorator that says the words are elsewhere."""
+    """A docstring, a decorator that says the words are elsewhere, or a protocol's attribute: a property of `...`."""
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    is_attribute = "property" in decorators and [ast.unparse(each) for each in node.body] == ["..."]
     elsewhere = ("override", "overload", ".setter", ".deleter")
-    return bool(ast.get_docstring(node)) or any(
-        ast.unparse(each).endswith(elsewhere) for each in node.decorator_list
+    return (
+        bool(ast.get_docstring(node)) or is_attribute or any(each.endswith(elsewhere) for each in decorators)
     )
 
 

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from aiokafka import __version__ as client_version
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, NodeNotReadyError
+from aiokafka.errors import (
+    CorrelationIdError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+)
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
@@ -25,7 +32,15 @@ from streamkit.model.ids import TopicPartition
 R = TypeVar("R")
 
 # What "could not be sent, or no answer" looks like; after a request was written its outcome is in doubt.
-NoAnswer = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, asyncio.TimeoutError, OSError)
+NoAnswer = (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,  # what the client makes of its own time-out; no sub-class of KafkaTimeoutError
+    CorrelationIdError,
+    asyncio.TimeoutError,
+    OSError,
+)
 
 # The client logs requests, SASL bytes included, at DEBUG: never let it.
 logging.getLogger("aiokafka").setLevel(logging.WARNING)
@@ -41,6 +56,8 @@ class Lane(IntEnum):
     GROUP = 13
     HEARTBEAT = 14
     RESTORE = 15
+    FETCH_BESIDE = 16
+    RESTORE_BESIDE = 17
 
 
 class Connection:
@@ -81,8 +98,11 @@ class Connection:
             await self._client.close()
             self._client = None
 
-    async def send(self, node: int, call: Call[R], lane: Lane) -> R:
-        """One request and its answer. Raises one of `NoAnswer` when there is none."""
+    async def send(self, node: int, call: Call[R], lane: int) -> R:
+        """One request and its answer. Raises one of `NoAnswer` when there is none.
+
+        A lane is one of `Lane`, or any number of the caller's own above them.
+        """
         answer: R = await self._client.send(node, call, group=lane)
         return answer
 
@@ -110,9 +130,19 @@ class Connection:
         if not topics <= known:
             await self._client.set_topics(known | topics)
 
-    async def refresh(self) -> None:
-        """Ask for metadata now."""
-        await self._client.force_metadata_update()
+    async def refresh(self) -> bool:
+        """Ask for metadata now; False if no broker answered."""
+        return bool(await self._client.force_metadata_update())
+
+    def is_forbidden(self, topic: str) -> bool:
+        """Whether the last metadata said that we may not see this topic."""
+        return topic in self._client.cluster.unauthorized_topics
+
+    def drop(self, lane: int) -> None:
+        """Close this lane's connections to all brokers; the next request on it makes new ones."""
+        connections = self._client._conns if self._client is not None else {}  # noqa: SLF001 - see above
+        for name in [name for name in connections if name[1] == lane]:
+            connections.pop(name).close()
 
     async def group_coordinator(self, group: str) -> int:
         """The broker that coordinates this group; raises the client's retriable errors."""

@@ -8,11 +8,13 @@ between processes.
 import struct
 from typing import TypeVar
 
+from streamkit.errors import Bug
 from streamkit.model.ids import KEY_GROUPS
 
 # A map forgets everything when it holds this many keys: about 100 MB, then it starts again from the hot keys.
 REMEMBERED_KEYS_MAX = 1_000_000
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 _SEED = 0x9747B28C
@@ -51,25 +53,37 @@ def shuffle_partition(key: bytes, partitions: int) -> int:
     return key_group(key) * partitions // KEY_GROUPS
 
 
-class KafkaPartitions(dict[bytes, int]):
-    """key -> partition of a sink topic, by Kafka's default partitioner."""
+class KafkaPartitions(dict[bytes | None, int]):
+    """key -> partition of a sink topic, by Kafka's default partitioner.
+
+    Records without a key stay on one partition until `rotate`, so that their batches fill up.
+    """
 
     def __init__(self, partitions: int) -> None:
         super().__init__()
         self.partitions = partitions
+        self._keyless = 0
 
-    def __missing__(self, key: bytes) -> int:
+    def __missing__(self, key: bytes | None) -> int:
+        if key is None:
+            return self._keyless
         return _remember(self, key, kafka_partition(key, self.partitions))
 
+    def rotate(self) -> None:
+        """Send records without a key to the next partition from now on."""
+        self._keyless = (self._keyless + 1) % self.partitions
 
-class ShufflePartitions(dict[bytes, int]):
-    """key -> partition of a shuffle topic, by key group."""
+
+class ShufflePartitions(dict[bytes | None, int]):
+    """key -> partition of a shuffle topic, by key group. Every record of a shuffle has a key."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__()
         self.partitions = partitions
 
-    def __missing__(self, key: bytes) -> int:
+    def __missing__(self, key: bytes | None) -> int:
+        if key is None:
+            raise Bug("a record without a key reached a shuffle")
         return _remember(self, key, shuffle_partition(key, self.partitions))
 
 
@@ -80,7 +94,7 @@ class GroupPrefixes(dict[bytes, bytes]):
         return _remember(self, key, key_group(key).to_bytes(2, "big"))
 
 
-def _remember(known: dict[bytes, V], key: bytes, answer: V) -> V:
+def _remember(known: dict[K, V], key: K, answer: V) -> V:
     if len(known) >= REMEMBERED_KEYS_MAX:
         known.clear()
     known[key] = answer

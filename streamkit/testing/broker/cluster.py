@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, override
+from typing import NamedTuple
 
 from streamkit.errors import Misconfigured
 from streamkit.testing.broker.node import NodeProcess, PortHold
@@ -51,7 +51,7 @@ class Wishes(NamedTuple):
     extra: Mapping[str, str] = {}
 
 
-class JvmBroker(Broker):
+class JvmCluster:
     """A cluster that lives in local processes and a folder of its own; both go when it stops or its owner dies."""
 
     def __init__(self, kafka: Kafka, wishes: Wishes) -> None:
@@ -67,9 +67,9 @@ class JvmBroker(Broker):
         ]
         self._processes = [self._prepare(kafka, node, nodes) for node in nodes]
         self._stopped = False
-        super().__init__(",".join(f"{HOST}:{node.port}" for node in nodes), "jvm", folder)
+        self._folder = folder
 
-    def start(self) -> None:
+    def start(self) -> Broker:
         """Start all nodes and return when each sees all others; on failure nothing runs, and the logs stay."""
         try:
             for process in self._processes:
@@ -81,23 +81,25 @@ class JvmBroker(Broker):
         except BaseException:
             self._end(keep_logs=True)
             raise
+        bootstrap = ",".join(f"{HOST}:{process.node.port}" for process in self._processes)
+        return Broker(bootstrap, "jvm", on_stop=self.stop, nodes=self, log_folder=self._folder)
 
-    @override
     def stop(self) -> None:
+        """Kill all nodes and remove their files; calling it again does nothing."""
         self._end(keep_logs=self._wishes.keep_logs)
 
-    @override
-    def kill(self, node: int = 0) -> None:
+    def kill(self, node: int) -> None:
+        """Kill a node with SIGKILL and return when it is gone."""
         self._process(node).kill()
 
-    @override
-    def restart(self, node: int = 0) -> None:
+    def restart(self, node: int) -> None:
+        """Start a node again on its data and port, and return when it is alive in the cluster."""
         process = self._process(node)
         process.start()
         self._wait_ready(process, frozenset([process.node.node_id]), time.monotonic() + READY_LIMIT_S)
 
-    @override
     def pids(self) -> list[int]:
+        """List the process ids of the nodes that run now."""
         return [p.pid for p in self._processes if p.pid is not None and p.is_running()]
 
     def wait(self, limit_s: float) -> bool:
@@ -147,9 +149,8 @@ class JvmBroker(Broker):
             process.quit()
         for hold in self._holds:
             hold.release()
-        assert self.log_folder is not None
         if not keep_logs:
-            shutil.rmtree(self.log_folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
             return
         for process in self._processes:
             shutil.rmtree(process.node.data, ignore_errors=True)

@@ -5,8 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from typing import override
+from collections.abc import Callable, Mapping
 
 from streamkit.errors import Misconfigured
 from streamkit.testing.broker import engine
@@ -40,24 +39,6 @@ def missing() -> str | None:
     return None if found else f"Docker does not hold the image {image()}"
 
 
-class ContainerBroker(Broker):
-    """A broker in a container, with a watch that removes the container should its owner be killed."""
-
-    def __init__(self, bootstrap: str, container_id: str) -> None:
-        super().__init__(bootstrap, "docker")
-        self._watch = subprocess.Popen(  # noqa: S603  (our own file)
-            [sys.executable, "-I", "-S", engine.__file__, container_id],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    @override
-    def stop(self) -> None:
-        if self._watch.stdin is not None and not self._watch.stdin.closed:
-            self._watch.stdin.close()
-            self._watch.wait(2 * engine.REMOVE_LIMIT_S)
-
-
 def start(extra: Mapping[str, str]) -> Broker:
     """Start a container with one node and return when it is ready for clients."""
     # Imported here because it is optional, and takes a good part of a second.
@@ -68,25 +49,55 @@ def start(extra: Mapping[str, str]) -> Broker:
     testcontainers_config.ryuk_disabled = True
     hold = PortHold()
     hold.release()
-    wanted = DockerContainer(image()).with_bind_ports(INNER_PORT, (HOST, hold.port))
+    wanted = DockerContainer(image())
+    wanted.ports = {f"{INNER_PORT}/tcp": (HOST, hold.port)}  # with_bind_ports would open it to the network
     for key, value in _environment(hold.port, extra).items():
         wanted.with_env(key, value)
-    wanted.start()
-    broker = ContainerBroker(f"{HOST}:{hold.port}", wanted.get_wrapped_container().id)
     try:
-        deadline = time.monotonic() + READY_LIMIT_S
-        while (seen := ask(HOST, hold.port)) is None or not seen.nodes:
-            if time.monotonic() > deadline:
-                raise Misconfigured(
-                    f"the container of {image()} was not ready within {READY_LIMIT_S:.0f} s",
-                    detail="\n".join(_log(wanted.get_logs()).splitlines()[-TAIL_LINES:]),
-                    hint=f"Set {IMAGE_VARIABLE}= (empty) to run a local JVM instead.",
-                )
-            time.sleep(READY_PAUSE_S)
+        wanted.start()
+    except OSError as error:  # the engine's refusals are HTTP errors, which are OSErrors
+        raise Misconfigured(
+            f"Docker did not start a container of {image()}",
+            detail=str(error),
+            hint=f"Set {IMAGE_VARIABLE}= (empty) to run a local JVM instead.",
+        ) from error
+    watch = _Watch(wanted.get_wrapped_container().id)
+    try:
+        _wait_ready(hold.port, lambda: _log(wanted.get_logs()))
     except BaseException:
-        broker.stop()
+        watch.end()
         raise
-    return broker
+    return Broker(f"{HOST}:{hold.port}", "docker", on_stop=watch.end)
+
+
+class _Watch:
+    """The process that removes a container when it is told to, or when its owner is killed."""
+
+    def __init__(self, container_id: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603  (our own file)
+            [sys.executable, "-I", "-S", engine.__file__, container_id],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        """Remove the container; calling it again does nothing."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(2 * engine.REMOVE_LIMIT_S)
+
+
+def _wait_ready(port: int, read_log: Callable[[], str]) -> None:
+    """Return when a broker answers on this port with a node alive."""
+    deadline = time.monotonic() + READY_LIMIT_S
+    while (seen := ask(HOST, port)) is None or not seen.nodes:
+        if time.monotonic() > deadline:
+            raise Misconfigured(
+                f"the container of {image()} was not ready within {READY_LIMIT_S:.0f} s",
+                detail="\n".join(read_log().splitlines()[-TAIL_LINES:]),
+                hint=f"Set {IMAGE_VARIABLE}= (empty) to run a local JVM instead.",
+            )
+        time.sleep(READY_PAUSE_S)
 
 
 def _log(streams: tuple[bytes, bytes]) -> str:

@@ -9,7 +9,6 @@ import http.client
 import os
 import socket
 import sys
-from typing import override
 from urllib.parse import quote, urlsplit
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
@@ -17,36 +16,32 @@ PROBE_LIMIT_S = 0.8  # tests without Docker should not wait for it
 REMOVE_LIMIT_S = 30.0
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket, as Docker speaks by default."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    @override
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def status(method: str, path: str, limit_s: float = PROBE_LIMIT_S) -> int | None:
     """Send a request and return the HTTP status, or None if no engine answers within the limit."""
     host = urlsplit(os.environ.get("DOCKER_HOST") or DEFAULT_HOST)
-    connection: http.client.HTTPConnection
-    if host.scheme == "unix":
-        connection = _UnixConnection(host.path, limit_s)
-    elif host.scheme in ("tcp", "http") and host.hostname:
-        connection = http.client.HTTPConnection(host.hostname, host.port or 2375, timeout=limit_s)
-    else:
+    if host.scheme not in ("unix", "tcp", "http"):
         return None
-    with contextlib.closing(connection):
+    name, port = host.hostname or "localhost", host.port or 2375
+    with contextlib.closing(http.client.HTTPConnection(name, port, timeout=limit_s)) as connection:
         try:
+            if host.scheme == "unix":
+                connection.sock = _unix_socket(host.path, limit_s)
             connection.request(method, path)
             return connection.getresponse().status
         except (OSError, http.client.HTTPException):
             return None
+
+
+def _unix_socket(path: str, limit_s: float) -> socket.socket:
+    """Connect to the engine's socket file, which HTTPConnection does not know how to do."""
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.settimeout(limit_s)
+    try:
+        connected.connect(path)
+    except OSError:
+        connected.close()
+        raise
+    return connected
 
 
 def has_image(name: str) -> bool | None:

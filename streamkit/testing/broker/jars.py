@@ -64,6 +64,8 @@ def fetch_jars(progress: Progress) -> Path:
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache_folder()) as work:
         fresh = Path(work) / "jars"
         _run_maven(fresh)
+        for stale in cache_folder().glob("classes-*.jsa"):
+            stale.unlink()  # an archive fits only the very files it was made from
         fresh.rename(jars)
     return jars
 

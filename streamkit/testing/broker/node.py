@@ -5,10 +5,9 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from streamkit.errors import Misconfigured
+from streamkit.errors import Bug, Misconfigured
 from streamkit.testing.broker import watch
 from streamkit.testing.broker.settings import HOST, Node
 
@@ -76,7 +75,8 @@ class NodeProcess:
         """Kill the JVM with SIGKILL and return when it is gone; the watch stays, to clean up after the owner."""
         if self._watch is not None:
             self._order(watch.KILL)
-            self._ended(EXIT_LIMIT_S)
+            if not self._ended(EXIT_LIMIT_S):
+                raise Bug(f"the JVM {self.pid} lives {EXIT_LIMIT_S:.0f} s after SIGKILL")
 
     def wait(self, limit_s: float) -> bool:
         """Wait until the JVM ends by itself; False if it has not within the limit."""
@@ -116,5 +116,4 @@ class NodeProcess:
         assert self._watch.stdout is not None
         poll = select.poll()
         poll.register(self._watch.stdout, select.POLLIN)
-        deadline = time.monotonic() + limit_s
-        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+        return bool(poll.poll(limit_s * 1000))

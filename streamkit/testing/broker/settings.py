@@ -16,6 +16,9 @@ TEST_SETTINGS = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.cleaner.dedupe.buffer.size": "4194304",  # the default of 128 MB would be half of a small heap
+    # A node killed and restarted may register again only after its old session: 9 s by default.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
 }
 
 
@@ -45,7 +48,9 @@ class Node(NamedTuple):
 
 def kafka_id() -> str:
     """Make an id as Kafka writes them: 16 random bytes in URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    # Kafka's own ids never begin with a dash either: a command line would take it for an option.
+    first, *rest = uuid.uuid4().bytes
+    return base64.urlsafe_b64encode(bytes([first & 0x7F, *rest])).rstrip(b"=").decode()
 
 
 def kafka_settings(
@@ -66,9 +71,6 @@ def kafka_settings(
         "group.initial.rebalance.delay.ms": "0",
         # Event times in tests are often years old; by default such records are deleted within minutes.
         "log.retention.ms": "-1",
-        # A node killed and restarted may register again only after its old session: 9 s by default.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(in_sync),
         "offsets.topic.replication.factor": str(replicas),

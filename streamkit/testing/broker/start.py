@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamkit.errors import Misconfigured
 from streamkit.testing.broker import container, jars
-from streamkit.testing.broker.cluster import JvmBroker, Wishes
+from streamkit.testing.broker.cluster import JvmCluster, Wishes
 from streamkit.testing.broker.running import Broker
 from streamkit.testing.broker.settings import Profile
 from streamkit.testing.broker.warmup import prepare
@@ -15,7 +15,7 @@ from streamkit.testing.broker.warmup import prepare
 BROKERS_VARIABLE = "STREAMKIT_BROKERS"
 
 
-def start_broker(  # noqa: PLR0913  (five of them are optional and named)
+def start_broker(
     nodes: int = 1,
     *,
     folder: Path | None = None,
@@ -45,12 +45,11 @@ def start_broker(  # noqa: PLR0913  (five of them are optional and named)
     began = time.monotonic()
     if nodes == 1 and container.missing() is None:
         progress(f"starting a container of {container.image()}")
-        broker: Broker = container.start(extra or {})
+        broker = container.start(extra or {})
     else:
         kafka = prepare(progress)
         progress(f"starting Kafka {jars.kafka_version()} on {nodes} local JVM{'s' if nodes > 1 else ''}")
-        broker = local = JvmBroker(kafka, Wishes(nodes, folder, keep_logs, profile, extra or {}))
-        local.start()
+        broker = JvmCluster(kafka, Wishes(nodes, folder, keep_logs, profile, extra or {})).start()
     progress(f"broker ready at {broker.bootstrap} after {time.monotonic() - began:.1f} s")
     return broker
 

@@ -12,8 +12,16 @@ import tempfile
 from pathlib import Path
 
 from streamkit.errors import Misconfigured, StreamkitError
-from streamkit.testing.broker.cluster import JvmBroker, Kafka, Wishes
-from streamkit.testing.broker.jars import Progress, cache_folder, cache_lock, fetch_jars, find_java, missing
+from streamkit.testing.broker.cluster import JvmCluster, Kafka, Wishes
+from streamkit.testing.broker.jars import (
+    Progress,
+    cache_folder,
+    cache_lock,
+    fetch_jars,
+    find_java,
+    has_jars,
+    missing,
+)
 from streamkit.testing.broker.settings import Node, kafka_id, kafka_settings
 
 FORMAT_LIMIT_S = 120.0
@@ -32,7 +40,7 @@ def prepare(progress: Progress) -> Kafka:
         )
     archive = _archive_path(java)
     checkpoint = cache_folder() / "bootstrap.checkpoint"
-    if not (archive.exists() and checkpoint.exists()):
+    if not (has_jars() and archive.exists() and checkpoint.exists()):
         with cache_lock(progress):
             jars = fetch_jars(progress)
             _ensure_checkpoint(Kafka(java, jars, b"", ()), checkpoint)
@@ -84,12 +92,12 @@ def _ensure_archive(kafka: Kafka, archive: Path, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix="archive-", dir=archive.parent) as work:
         made = Path(work) / "classes.jsa"
         training = kafka._replace(archive_flags=(f"-XX:ArchiveClassesAtExit={made}",))
+        cluster = JvmCluster(training, Wishes(folder=Path(work)))
         try:
-            with JvmBroker(training, Wishes(folder=Path(work))) as broker:
-                broker.start()
-                for pid in broker.pids():
+            with cluster.start():
+                for pid in cluster.pids():
                     os.kill(pid, signal.SIGTERM)  # the archive is written by an orderly exit only
-                broker.wait(ARCHIVE_LIMIT_S)
+                cluster.wait(ARCHIVE_LIMIT_S)
         except StreamkitError as error:
             progress(f"no archive of Kafka's classes, starts will be slower: {error.problem}")
         if not made.is_file():

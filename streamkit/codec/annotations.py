@@ -1,0 +1,64 @@
+"""What functions and classes say about their types. Types choose codecs, so a pipeline reads them when it is built.
+
+None means "it does not say": a lambda, a builtin, a function without annotations. `type(None)` is the type of None.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, get_args, get_origin
+
+
+def returned_type(function: Callable[..., Any]) -> Any:
+    """The type that a function says it returns; None if it does not say. A class returns itself."""
+    if isinstance(function, type):
+        return None if function is type else function
+    function = getattr(function, "func", function)  # functools.partial says what its function says
+    if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
+        function = type(function).__call__
+    try:
+        found = typing.get_type_hints(function, include_extras=True).get("return")
+    except (NameError, TypeError, AttributeError):
+        # The annotation names something that exists only for the type checker, or in the scope of another function.
+        return None
+    return None if found is Any or _is_open(found) else found
+
+
+def item_type(collection: Any) -> Any:
+    """X of `Iterable[X]`, `list[X]`, `Iterator[X]`, `tuple[X, ...]`; None if it does not say."""
+    origin, args = get_origin(collection), get_args(collection)
+    if origin is None or not args or not (isinstance(origin, type) and issubclass(origin, Iterable)):
+        return None
+    if origin is tuple and len(args) > 1 and args[1:] != (Ellipsis,):
+        return args[0] if all(each == args[0] for each in args) else typing.Union[args]  # noqa: UP007
+    return args[0]
+
+
+def class_arguments(cls: type, generic: type) -> tuple[Any, ...]:
+    """The arguments that `cls` gives to its generic ancestor: `(Order, Totals, float)`; empty if it gives none.
+
+    An argument that is left open further down is a TypeVar.
+    """
+    for declared in getattr(cls, "__orig_bases__", ()):
+        origin, args = get_origin(declared), get_args(declared)
+        if origin is generic:
+            return args
+        if isinstance(origin, type) and issubclass(origin, generic):
+            filled = dict(zip(_parameters(origin), args, strict=False))
+            return tuple(filled.get(each, each) for each in class_arguments(origin, generic))
+    for parent in cls.__bases__:
+        if parent is not generic and issubclass(parent, generic):
+            return class_arguments(parent, generic)
+    return ()
+
+
+def _parameters(cls: type) -> tuple[TypeVar, ...]:
+    parameters: tuple[TypeVar, ...] = getattr(cls, "__parameters__", ())
+    return parameters
+
+
+def _is_open(annotation: Any) -> bool:
+    """Whether a TypeVar is in it, so that only the call would tell the type."""
+    if isinstance(annotation, TypeVar):
+        return True
+    return any(_is_open(each) for each in get_args(annotation) if not isinstance(each, str))

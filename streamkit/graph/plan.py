@@ -1,0 +1,48 @@
+"""The plan: what a pipeline becomes before anything runs. A value: it can be printed, compared and stored."""
+
+import msgspec
+
+from streamkit.errors import Bug
+from streamkit.graph.policy import ErrorPolicy
+from streamkit.graph.stage import Stage
+from streamkit.model.ids import KEY_GROUPS
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The stages of one pipeline, every stage after the stages it reads from."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    on_error: ErrorPolicy
+    dead_letter_topic: str
+    generation: int = 1
+    key_groups: int = KEY_GROUPS
+
+    def stage(self, name: str) -> Stage:
+        """The stage of this name.
+
+        Raises:
+            Bug: there is none.
+        """
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise Bug(f'plan "{self.name}" has no stage "{name}"')
+
+    def sources(self) -> tuple[str, ...]:
+        """The topics that come from outside; their partition counts are what `resolve` needs."""
+        return tuple(each.topic for stage in self.stages for each in stage.inputs if each.kind == "source")
+
+    def sinks(self) -> tuple[str, ...]:
+        """The topics that the pipeline writes for others, each once."""
+        topics = (each.topic for stage in self.stages for each in stage.outputs if each.kind == "sink")
+        return tuple(dict.fromkeys(topics))
+
+    def shuffles(self) -> dict[str, int | None]:
+        """The shuffle topics and their partition counts (None until resolved)."""
+        inputs = (each for stage in self.stages for each in stage.inputs if each.kind == "shuffle")
+        return {each.topic: each.partitions for each in inputs}
+
+    def changelogs(self) -> dict[str, int | None]:
+        """The changelog topics and their partition counts (None until resolved)."""
+        return {stage.changelog: stage.partitions for stage in self.stages}

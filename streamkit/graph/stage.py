@@ -1,0 +1,78 @@
+"""A stage: the longest chain of steps without a shuffle, with what it reads, writes and remembers.
+
+Plain data. Whoever runs a stage binds its steps from the last to the first: every step comes before the ones that
+follow it, so the order of `Stage.steps`, reversed, is an order of binding.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from streamkit.codec.codec import Codec
+from streamkit.codec.values import internal_codec, key_codec, value_codec
+from streamkit.operators.step import Step
+from streamkit.state.spec import StoreSpec
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that a stage reads, and where its records enter.
+
+    Partition i of every input belongs to task i of the stage. `partitions` is None until the plan is resolved, unless
+    the pipeline fixes the count of a shuffle. No other stage of the pipeline reads this topic.
+    """
+
+    topic: str
+    kind: Literal["source", "shuffle"]
+    value_type: Any
+    key_type: Any
+    entry: tuple[int, ...]
+    partitions: int | None = None
+
+    def value_codec(self) -> Codec:
+        """How the values of this topic are read: the user's format for a source, ours for a shuffle."""
+        make = value_codec if self.kind == "source" else internal_codec
+        return make(self.value_type)
+
+    def key_codec(self) -> Codec:
+        """How the keys of this topic are read."""
+        return key_codec(self.key_type)
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that a stage writes. A shuffle is partitioned by key group, a sink by Kafka's own partitioner.
+
+    `partitions` is None until the plan is resolved, and stays None for a sink whose count was not given.
+    """
+
+    topic: str
+    kind: Literal["sink", "shuffle"]
+    partitions: int | None = None
+
+
+class StageStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step at its place: `id` is its index in `Stage.steps`, `downstream` the steps its results go to, in order.
+
+    `fails_clean` tells whether a record that raises in this very step has left nothing behind: no state, no output,
+    no push into another branch. Such a record can be set aside on the spot; after any other the span starts again.
+    """
+
+    id: int
+    step: Step
+    downstream: tuple[int, ...]
+    fails_clean: bool
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One cut-out of the graph. A task is one stage x one partition.
+
+    `partitions`, the number of tasks, is the largest partition count among the inputs; None until resolved.
+    `changelog` is there for every stage: a stage without stores keeps only its commit records in it.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    steps: tuple[StageStep, ...]
+    outputs: tuple[Output, ...]
+    stores: tuple[StoreSpec, ...]
+    changelog: str
+    partitions: int | None = None

@@ -1,0 +1,191 @@
+"""Getting batches onto their partitions: rounds, leaders, and an acknowledgement for every one.
+
+A round holds at most one batch per partition, because a Produce request does. All partitions of a leader travel in
+one request, leaders are asked in parallel. A batch that must be sent again is sent as the very same bytes with the
+same sequence number: the broker keeps one copy.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from streamkit.errors import Bug, WriterDead
+from streamkit.kafka.connection import Connection, Lane, NoAnswer
+from streamkit.kafka.coordinator import Pauses
+from streamkit.kafka.error_codes import PRODUCE, Code, Verdict, error_for, name_of
+from streamkit.kafka.ports import OutBatch
+from streamkit.kafka.produce_calls import Ack, produce
+from streamkit.kafka.transaction_calls import NOBODY, Identity
+from streamkit.model.ids import TopicPartition
+
+_SEQUENCE_MASK = 0x7FFFFFFF  # Kafka's sequence numbers go on at 0 after 2**31 - 1
+
+
+class Sequences:
+    """The producer's identity and the next sequence number of each partition under it."""
+
+    __slots__ = ("_next", "identity")
+
+    def __init__(self) -> None:
+        self.identity = NOBODY
+        self._next: dict[TopicPartition, int] = {}
+
+    def begin(self, identity: Identity) -> None:
+        """A new epoch: every partition starts at 0."""
+        if min(identity) < 0:
+            raise Bug("the broker answered without a producer's identity")
+        self.identity = identity
+        self._next.clear()
+
+    def stamp(self, out: OutBatch) -> bytes:
+        """The batch as final bytes under this identity; takes the sequence numbers of its records."""
+        sequence = self._next.get(out.partition, 0)
+        self._next[out.partition] = (sequence + out.count) & _SEQUENCE_MASK
+        builder: Any = out.batch  # made by `KafkaWriter.batch`, hence the client's builder
+        builder.set_producer_state(*self.identity, sequence)
+        content: bytes = builder.build()
+        return content
+
+
+def in_rounds(batches: Sequence[OutBatch]) -> list[list[OutBatch]]:
+    """Split batches into rounds with one batch per partition, in the order given."""
+    rounds: list[list[OutBatch]] = []
+    depth: dict[TopicPartition, int] = {}
+    for out in batches:
+        index = depth.get(out.partition, 0)
+        depth[out.partition] = index + 1
+        if index == len(rounds):
+            rounds.append([])
+        rounds[index].append(out)
+    return rounds
+
+
+class Delivery:
+    """Sends rounds for one writer. Callers bound the wait; `trouble` then says what it waited for."""
+
+    def __init__(self, connection: Connection, writer_id: str | None, timeout_ms: int) -> None:
+        self._connection = connection
+        self._writer_id = writer_id
+        self._timeout_ms = timeout_ms
+        self._watched: set[str] = set()
+        self.version = 0
+        self.sequences = Sequences()
+        self.trouble = ""
+
+    async def watch(self, partitions: Iterable[TopicPartition]) -> None:
+        """Learn who leads these partitions, before anything is sent."""
+        topics = {partition.topic for partition in partitions}
+        if not topics <= self._watched:
+            await self._connection.watch(topics)
+            self._watched |= topics
+
+    async def send(self, batches: Sequence[OutBatch]) -> dict[TopicPartition, int]:
+        """Write every batch; returns, per partition, the offset after its last record.
+
+        Raises:
+            Fenced, EncodeError, Misconfigured, WriterDead: by the table of error codes.
+        """
+        ends: dict[TopicPartition, int] = {}
+        for batch_round in in_rounds(batches):
+            waiting = {out.partition: self.sequences.stamp(out) for out in batch_round}
+            first = await self._round(waiting)
+            for out in batch_round:
+                ends[out.partition] = first[out.partition] + out.count
+        return ends
+
+    async def _round(self, waiting: dict[TopicPartition, bytes]) -> dict[TopicPartition, int]:
+        """Send until every batch is acknowledged; returns where each one begins."""
+        acknowledged: dict[TopicPartition, int] = {}
+        resent: set[TopicPartition] = set()
+        pauses = Pauses()
+        while True:
+            worst = await self._try(waiting, acknowledged, resent)
+            if worst is Verdict.DONE:
+                return acknowledged
+            await pauses.wait(worst)
+            if worst is not Verdict.AGAIN:
+                await self._connection.refresh()
+
+    async def _try(
+        self,
+        waiting: dict[TopicPartition, bytes],
+        acknowledged: dict[TopicPartition, int],
+        resent: set[TopicPartition],
+    ) -> Verdict:
+        """Send what waits to its leaders once; what is acknowledged moves from `waiting` to `acknowledged`."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        worst = Verdict.DONE
+        for partition in waiting:
+            leader = self._connection.leader(partition)
+            if leader is None:
+                self.trouble = f"{partition} has no leader"
+                worst = Verdict.MOVED
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        for partitions, acks in await self._ask_all(by_leader, waiting):
+            if acks is None:
+                resent.update(partitions)
+                verdict = Verdict.DOUBT
+            else:
+                _check_complete(partitions, acks)
+                verdict = self._take(acks, waiting, acknowledged, resent)
+            worst = max(worst, verdict, key=lambda v: v.value)
+        return worst
+
+    async def _ask_all(
+        self, by_leader: dict[int, list[TopicPartition]], waiting: dict[TopicPartition, bytes]
+    ) -> list[tuple[list[TopicPartition], list[Ack] | None]]:
+        """Every leader's answer, or None where there was none."""
+        asking = [
+            self._ask(leader, [(partition, waiting[partition]) for partition in partitions])
+            for leader, partitions in by_leader.items()
+        ]
+        # One leader is the common case; it needs no task of its own.
+        answers = [await asking[0]] if len(asking) == 1 else await asyncio.gather(*asking)
+        return list(zip(by_leader.values(), answers, strict=True))
+
+    async def _ask(self, leader: int, batches: list[tuple[TopicPartition, bytes]]) -> list[Ack] | None:
+        call = produce(self.version, self._writer_id, self._timeout_ms, batches)
+        try:
+            return await self._connection.send(leader, call, Lane.PRODUCE)
+        except NoAnswer as error:
+            self.trouble = f"Produce got no answer: {type(error).__name__} {error}"
+            return None
+
+    def _take(
+        self,
+        acks: list[Ack],
+        waiting: dict[TopicPartition, bytes],
+        acknowledged: dict[TopicPartition, int],
+        resent: set[TopicPartition],
+    ) -> Verdict:
+        """Sort one leader's answer; the worst verdict that still allows another try."""
+        worst = Verdict.DONE
+        for ack in acks:
+            verdict = PRODUCE.get(ack.code, Verdict.DEAD)
+            if ack.code == Code.DUPLICATE_SEQUENCE_NUMBER and ack.partition in resent:
+                verdict = Verdict.DONE
+            if verdict.value > Verdict.DOUBT.value:
+                raise error_for(
+                    verdict, ack.code, doing="Produce", where=str(ack.partition), detail=ack.message
+                )
+            if verdict is Verdict.DONE:
+                if ack.base_offset < 0:
+                    raise WriterDead("the broker did not say where it put a batch", where=str(ack.partition))
+                acknowledged[ack.partition] = ack.base_offset
+                del waiting[ack.partition]
+                continue
+            self.trouble = f"Produce to {ack.partition} answered {name_of(ack.code)}"
+            if verdict is Verdict.DOUBT:
+                resent.add(ack.partition)
+            worst = max(worst, verdict, key=lambda v: v.value)
+        return worst
+
+
+def _check_complete(partitions: list[TopicPartition], acks: list[Ack]) -> None:
+    """One acknowledgement for each batch sent, no more, no fewer."""
+    if len(acks) != len(partitions) or {ack.partition for ack in acks} != set(partitions):
+        raise WriterDead(
+            "the broker did not acknowledge what it was sent",
+            detail=f"{len(partitions)} batches sent, {len(acks)} acknowledgements",
+        )

@@ -1,0 +1,93 @@
+"""Agents: functions that handle one record per call, compiled to the same step as an operator class.
+
+State is declared as the default of a parameter, which is also its documentation and, in a unit test, the place
+where a stand-in is given:
+
+    async def dedup(click: Click, ctx: Context[str, Click], seen: Value[bool] = value(bool, default=False)) -> None:
+"""
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from streamkit.errors import InvalidPipeline, UserCodeError
+from streamkit.operators.process import Context, Handler
+from streamkit.state.views import Declaration
+
+
+class AgentProcessor(msgspec.Struct, frozen=True):
+    """An agent function as a Processor."""
+
+    function: types.FunctionType
+
+    def declarations(self) -> Mapping[str, Declaration]:
+        """The parameters whose default is a declaration of state."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {each.name: each.default for each in parameters if isinstance(each.default, Declaration)}
+
+    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handler:  # noqa: ARG002
+        """A copy of the function whose defaults are the views of one task: state costs nothing to hand over."""
+        own = _with_defaults(self.function, views)
+        return _without_suspension(own) if inspect.iscoroutinefunction(own) else own
+
+
+def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
+    """Check that a function can be an agent.
+
+    Raises:
+        InvalidPipeline: it is no function, yields, or has parameters that nobody would fill.
+    """
+    if not isinstance(function, types.FunctionType):
+        raise InvalidPipeline(
+            f"an agent is a function, got a {type(function).__name__}",
+            hint="write def or async def with @pipeline.agent(...); for a class use process()",
+        )
+    where = f'agent "{function.__name__}"'
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidPipeline(
+            "an agent does not yield", where=where, hint="send results with ctx.emit(value), as often as needed"
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    unfilled = [each.name for each in parameters[2:] if not isinstance(each.default, Declaration)]
+    if len(parameters) < 2 or unfilled:
+        got = ", ".join(each.name for each in parameters)
+        raise InvalidPipeline(
+            f"an agent takes a value, a context and declared state, got ({got})",
+            where=where,
+            hint="write def agent(value, ctx, seen=value(bool, default=False))",
+        )
+    return AgentProcessor(function)
+
+
+def _with_defaults(function: types.FunctionType, views: Mapping[str, Any]) -> types.FunctionType:
+    code = function.__code__
+    own = types.FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+    # Positional defaults belong to the last positional parameters; agents have none that is not a declaration.
+    positional = code.co_varnames[2 : code.co_argcount]
+    own.__defaults__ = tuple(views[name] for name in positional)
+    keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    own.__kwdefaults__ = {name: views[name] for name in keyword_only}
+    own.__qualname__, own.__module__ = function.__qualname__, function.__module__
+    return own
+
+
+def _without_suspension(function: Callable[[Any, Context[Any, Any]], Any]) -> Handler:
+    """Drive a coroutine to its end in one go: inside a span nothing may wait."""
+
+    def handle(value: Any, ctx: Context[Any, Any]) -> None:
+        coroutine = function(value, ctx)
+        try:
+            coroutine.send(None)
+        except StopIteration:
+            return
+        coroutine.close()
+        raise UserCodeError(
+            "an agent waited for something, and inside a span nothing may wait",
+            where=f'agent "{getattr(function, "__name__", "")}"',
+            hint="awaiting I/O inside an agent is not supported: fetch what it needs before, or keep it in state",
+        )
+
+    return handle

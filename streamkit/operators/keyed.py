@@ -1,0 +1,156 @@
+"""Steps that remember one value per key: reduce and aggregate, hence count, sum, min and max.
+
+The state of a key is read and written through the dicts of its cells: a known key costs two dict operations.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from streamkit.operators.aggregators import Aggregator, Count, Fold
+from streamkit.operators.stateless import missing_key
+from streamkit.operators.step import Push, Scope
+from streamkit.state.spec import StoreSpec
+
+# "each": every record sends the new result on. "latest": a key sends its last result on once, at the end of the span.
+Updates = Literal["each", "latest"]
+
+
+class Reduce(msgspec.Struct, frozen=True):
+    """Combine the values of a key into one of the same type: `fn(so far, value)`; the first value stands for itself.
+
+    A result of None forgets the key.
+    """
+
+    name: str
+    fn: Callable[[Any, Any], Any]
+    value_type: Any
+    updates: Updates = "each"
+    has_effects: bool = True
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """The value so far, under the name of the step."""
+        return (StoreSpec(self.name, "value", self.value_type),)
+
+    def bind(self, following: Push, scope: Scope) -> Push:
+        """As `Step.bind`."""
+        cells = scope.value_cells(self.stores[0])
+        cache, dirty, load = cells.cache, cells.dirty, cells.load
+        fn = self.fn
+        following = following if self.updates == "each" else latest(following, scope)
+
+        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
+            known = cache.get(key)
+            if known is None:
+                if key is None:
+                    raise missing_key(step)
+                known = load(key)
+            new = value if known is None else fn(known, value)
+            cache[key] = new
+            dirty[key] = None
+            following(key, new, timestamp)
+
+        return push
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """Fold the values of a key into an accumulator, and send on what the aggregator makes of it."""
+
+    name: str
+    aggregator: Aggregator[Any, Any, Any]
+    updates: Updates = "each"
+    has_effects: bool = True
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """The accumulator, under the name of the step."""
+        return (StoreSpec(self.name, "value", self.aggregator.accumulator_type),)
+
+    def bind(self, following: Push, scope: Scope) -> Push:
+        """As `Step.bind`."""
+        following = following if self.updates == "each" else latest(following, scope)
+        # The two most used have their arithmetic in the loop itself: one call less, or two, per record.
+        if type(self.aggregator) is Count:
+            return self._bind_count(following, scope)
+        if type(self.aggregator) is Fold:
+            return self._bind_fold(following, scope, self.aggregator)
+        return self._bind_any(following, scope)
+
+    def _bind_count(self, following: Push, scope: Scope) -> Push:
+        cells = scope.value_cells(self.stores[0])
+        cache, dirty, load = cells.cache, cells.dirty, cells.load
+
+        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
+            known = cache.get(key)
+            if known is None:
+                if key is None:
+                    raise missing_key(step)
+                known = load(key) or 0
+            cache[key] = new = known + 1
+            dirty[key] = None
+            following(key, new, timestamp)
+
+        return push
+
+    def _bind_fold(self, following: Push, scope: Scope, fold: Fold[Any, Any]) -> Push:
+        cells = scope.value_cells(self.stores[0])
+        cache, dirty, load = cells.cache, cells.dirty, cells.load
+        fn, combine, first = fold.fn, fold.combine, fold.add
+
+        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
+            known = cache.get(key)
+            if known is None:
+                if key is None:
+                    raise missing_key(step)
+                known = load(key)
+            new = first(None, value) if known is None else combine(known, fn(value))
+            cache[key] = new
+            dirty[key] = None
+            following(key, new, timestamp)
+
+        return push
+
+    def _bind_any(self, following: Push, scope: Scope) -> Push:
+        cells = scope.value_cells(self.stores[0])
+        cache, dirty, load = cells.cache, cells.dirty, cells.load
+        create, add, result = self.aggregator.create, self.aggregator.add, self.aggregator.result
+
+        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
+            known = cache.get(key)
+            if known is None:
+                if key is None:
+                    raise missing_key(step)
+                known = load(key)
+                if known is None:
+                    known = create()
+            new = add(known, value)
+            # Before the state is written: an accumulator that has no result was not wanted.
+            visible = result(new)
+            cache[key] = new
+            dirty[key] = None
+            following(key, visible, timestamp)
+
+        return push
+
+
+def latest(following: Push, scope: Scope) -> Push:
+    """A push that keeps only the last result of each key and sends those on when the span ends.
+
+    Keys go on in the order in which they first appeared. What is kept belongs to the span: when a span is dropped,
+    its steps are bound anew.
+    """
+    pending: dict[bytes | None, tuple[Any, int]] = {}
+
+    def keep(key: bytes | None, value: Any, timestamp: int) -> None:
+        pending[key] = (value, timestamp)
+
+    def flush() -> None:
+        held = list(pending.items())
+        pending.clear()
+        for key, (value, timestamp) in held:
+            following(key, value, timestamp)
+
+    scope.at_span_end(flush)
+    return keep

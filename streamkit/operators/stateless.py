@@ -1,0 +1,144 @@
+"""Steps without memory: map, filter, flat_map, peek and map_keyed.
+
+Each `bind` keeps what it needs in the closure of one small function: a record costs that call and the user's.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from streamkit.codec.values import key_codec
+from streamkit.errors import UserCodeError
+from streamkit.operators.step import Push, Scope
+from streamkit.state.spec import StoreSpec
+
+# Decoded keys that a step remembers before it forgets them all: the hot keys are back at once, memory stays small.
+REMEMBERED_KEYS_MAX = 10_000
+
+
+class Map(msgspec.Struct, frozen=True):
+    """Replace every value by `fn(value)`."""
+
+    name: str
+    fn: Callable[[Any], Any]
+    has_effects: bool = False
+    stores: tuple[StoreSpec, ...] = ()
+
+    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002 - a stateless step needs no scope
+        """As `Step.bind`."""
+        fn = self.fn
+
+        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
+            following(key, fn(value), timestamp)
+
+        return push
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Let through the values for which `fn(value)` is true."""
+
+    name: str
+    fn: Callable[[Any], Any]
+    has_effects: bool = False
+    stores: tuple[StoreSpec, ...] = ()
+
+    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
+        """As `Step.bind`."""
+        fn = self.fn
+
+        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
+            if fn(value):
+                following(key, value, timestamp)
+
+        return push
+
+
+class FlatMap(msgspec.Struct, frozen=True):
+    """Replace every value by the values of `fn(value)`: none, one or many.
+
+    All of them are made before the first goes on, so a generator that raises half-way has passed on nothing.
+    """
+
+    name: str
+    fn: Callable[[Any], Iterable[Any]]
+    has_effects: bool = True
+    stores: tuple[StoreSpec, ...] = ()
+
+    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
+        """As `Step.bind`."""
+        fn = self.fn
+
+        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
+            results = fn(value)
+            for result in results if type(results) is list else tuple(results):
+                following(key, result, timestamp)
+
+        return push
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """Call `fn(value)` for what it does, and pass the value on unchanged.
+
+    It may be called again for the same record, when a span is repeated after a failure.
+    """
+
+    name: str
+    fn: Callable[[Any], Any]
+    has_effects: bool = False
+    stores: tuple[StoreSpec, ...] = ()
+
+    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
+        """As `Step.bind`."""
+        fn = self.fn
+
+        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
+            fn(value)
+            following(key, value, timestamp)
+
+        return push
+
+
+class MapKeyed(msgspec.Struct, frozen=True):
+    """Replace every value by `fn(key, value)`; the key itself stays."""
+
+    name: str
+    fn: Callable[[Any, Any], Any]
+    key_type: Any = str
+    has_effects: bool = False
+    stores: tuple[StoreSpec, ...] = ()
+
+    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
+        """As `Step.bind`."""
+        fn = self.fn
+        keys = DecodedKeys(self.key_type)
+
+        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
+            if key is None:
+                raise missing_key(step)
+            following(key, fn(keys[key], value), timestamp)
+
+        return push
+
+
+class DecodedKeys(dict[bytes, Any]):
+    """key bytes -> key, remembered: a known key costs one lookup."""
+
+    def __init__(self, key_type: Any) -> None:
+        super().__init__()
+        self._decode = key_codec(key_type).decode
+
+    def __missing__(self, key: bytes) -> Any:
+        if len(self) >= REMEMBERED_KEYS_MAX:
+            self.clear()
+        decoded = self[key] = self._decode(key)
+        return decoded
+
+
+def missing_key(step: str) -> UserCodeError:
+    """What a keyed step says about a record without a key."""
+    return UserCodeError(
+        "a record without a key reached a step that works by key",
+        where=f'step "{step}"',
+        hint="the topic holds records with a null key: read it with read() and give each record a key by key_by()",
+    )

@@ -1,0 +1,269 @@
+"""agent: the loop. Read `run_once` first; each line names the file that tells more.
+
+One agent per worker: one event loop, one group membership, one writer. All its tasks stand at a batch boundary when a
+span is committed, so one transaction covers them all.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from streamkit.config import Settings
+from streamkit.errors import EncodeError, Fenced, Retry, WriterDead
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import Log, Membership, Writer
+from streamkit.operators.step import Append
+from streamkit.runtime.assign import Roster
+from streamkit.runtime.commit import Committer
+from streamkit.runtime.emit import Outbox
+from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.ingest import Intake
+from streamkit.runtime.poll import Intakes
+from streamkit.runtime.routes import dead_letter_lane, output_appenders
+from streamkit.runtime.supervisor import Backoff
+from streamkit.runtime.task import Life, Task
+from streamkit.state.store import StateStores
+
+R = TypeVar("R")
+
+log = structlog.get_logger()
+
+# How long an idle loop sleeps in a poll before it looks at the group and its tasks again.
+IDLE_POLL_S = 0.1
+# The same while tasks are being restored or a commit is in flight: what comes next should start at once.
+BUSY_POLL_S = 0.002
+
+
+class Parts(msgspec.Struct):
+    """What an agent is made of; the worker, the harness and the simulation put it together."""
+
+    plan: Plan
+    fingerprint: str
+    log: Log
+    writer: Writer
+    membership: Membership
+    stores: StateStores
+    settings: Settings
+    partition_counts: dict[str, int]
+    on_joined: Callable[[str], None] = lambda _member_id: None
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+
+
+class Agent:
+    """Runs the tasks of one worker until it is told to stop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._settings = parts.settings
+        self._reader = parts.log.reader(committed=True)
+        self._outbox = Outbox(parts.writer)
+        self._outputs: dict[str, Append] = output_appenders(parts.plan, self._outbox, parts.partition_counts)
+        letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
+        self._failures = Failures(parts.plan.on_error, letters)
+        self._committer = Committer(parts.writer, self._outbox, parts.fingerprint, parts.now_ms)
+        self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, parts.fingerprint)
+        self._intakes = Intakes(self._reader, self.roster)
+        self._backoff = Backoff(parts.settings)
+        self._span_started_s: float | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Finish the span, commit, leave the group; `run` then returns."""
+        self._stopping = True
+
+    @property
+    def commits(self) -> int:
+        """Commits that have landed so far."""
+        return self._committer.commits
+
+    async def run(self) -> None:
+        """Process until `stop`; what may be tried again is tried again here.
+
+        Raises:
+            Misconfigured, Bug: a person must act.
+        """
+        try:
+            while not self._stopping:
+                try:
+                    await self.run_once()
+                except Fenced as error:
+                    log.warning("not the owner any more: joining again", error=str(error))
+                    await self._give_up()
+                except (WriterDead, EncodeError) as error:
+                    log.warning("commit in doubt: going back to the commit records", error=str(error))
+                    await self._recover()
+            await self._drain()
+        finally:
+            await self._close()
+
+    async def run_once(self) -> None:
+        """Move one slice of records from the broker into the open span, and end the span when it is due."""
+        await self._assign()  # assign.py   tasks arrive and leave
+        intake = await self._poll()  # poll.py     committed bytes; a full buffer stops fetching
+        if intake is not None:
+            await self._run(intake)  # ingest.py   -> chain.py -> emit.py; failures.py
+        if self._span_is_due():
+            await self._commit()  # commit.py   state, output and positions, or none of them
+
+    # -- the steps ------------------------------------------------------------------------------------------------
+
+    async def _assign(self) -> None:
+        roster = self.roster
+        if self._parts.membership.rejoin_needed or not roster.joined:
+            await self._rejoin()
+        if roster.restoring:
+            roster.start_ready(self._outputs, self._reader)
+        roster.wake(_now_s(), self._reader)
+
+    async def _poll(self) -> Intake | None:
+        return await self._intakes.poll(self._poll_timeout_s())
+
+    async def _run(self, intake: Intake) -> None:
+        if self._span_started_s is None:
+            self._span_started_s = _now_s()
+        verdict = intake.run_slice(self._settings.slice_records, self._failures)
+        if verdict is not None:
+            await self._rewind(intake.task, verdict)
+        await asyncio.sleep(0)  # replies and heartbeats get their turn between two slices
+
+    async def _commit(self) -> None:
+        self._span_started_s = None
+        await self._committer.begin(self.roster.running(), self.roster.assignment.member)
+        now_s = _now_s()
+        for task in self.roster.running():
+            if task.state.flush_due(now_s):
+                task.state.write_pending()
+
+    # -- when a span is due ---------------------------------------------------------------------------------------
+
+    def _moved(self) -> bool:
+        return any(task.moved for task in self.roster.running())
+
+    def _span_is_due(self) -> bool:
+        """As soon as the input is drained, at the latest after the interval or at the size bound."""
+        if not self._moved():
+            return False
+        now_s = _now_s()
+        started_s = now_s if self._span_started_s is None else self._span_started_s
+        if now_s - started_s >= self._settings.commit_interval_s:
+            return True
+        if self._outbox.bytes_waiting >= self._settings.span_bytes_max:
+            return True
+        if self._committer.busy or not self._intakes.drained:
+            return False
+        return now_s - self._committer.ended_at >= self._settings.commit_pause_s
+
+    def _poll_timeout_s(self) -> float:
+        if self.roster.restoring or self._committer.busy:
+            return BUSY_POLL_S
+        if self._moved():
+            waited_s = _now_s() - self._committer.ended_at
+            return max(0.0, self._settings.commit_pause_s - waited_s)
+        return IDLE_POLL_S
+
+    # -- going back -----------------------------------------------------------------------------------------------
+
+    async def _rewind(self, failed: Task, verdict: Verdict) -> None:
+        """Drop the open span of all tasks and read it again; the failed task may have to wait first."""
+        await self._committer.settle()
+        self._forget_span()
+        for task in list(self.roster.running()):
+            task.rewind(self._outputs)
+            if task is failed and verdict is Verdict.STOP_TASK:
+                self._stop_for_a_while(task)
+            else:
+                self.roster.seek(task, self._reader)
+
+    def _stop_for_a_while(self, task: Task) -> None:
+        for partition in task.inputs:
+            self._reader.forget(partition)
+        delay_s = self._failures.delay_s(task, self._settings)
+        task.failures += 1
+        task.wake_at = _now_s() + delay_s
+        task.move(Life.WAITING)
+        log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
+
+    async def _recover(self) -> None:
+        """A new epoch of the writer, then every task learns from its commit record what has landed."""
+        await self._committer.abandon()
+        self._forget_span()
+        await asyncio.sleep(self._backoff.next_delay_s() if self._committer.commits == 0 else 0)
+        await self._retry(self._parts.writer.open)
+        for task in list(self.roster.tasks.values()):
+            if task.life in (Life.RUNNING, Life.WAITING):
+                for partition in task.inputs:
+                    self._reader.forget(partition)
+                task.suspend()
+                self.roster.restore(task, self._parts.writer.writer_id)
+
+    async def _give_up(self) -> None:
+        """Somebody else owns our tasks: forget them all; the loop joins again."""
+        await self._committer.abandon()
+        self._forget_span()
+        await self.roster.close_all(self._reader)
+
+    def _forget_span(self) -> None:
+        self._outbox.drop()
+        self._intakes.drop()
+        self._span_started_s = None
+
+    # -- the group ------------------------------------------------------------------------------------------------
+
+    async def _rejoin(self) -> None:
+        """Commit what is open, take part in the next round, and take over what it brings."""
+        membership, roster = self._parts.membership, self.roster
+        first = not roster.joined
+        if membership.lost or first:
+            await self._give_up()
+            first = True
+        else:
+            await self._committer.begin(roster.running(), roster.assignment.member)
+            await self._committer.settle()
+            self._span_started_s = None
+        assignment = await self._retry(lambda: membership.join(list(roster.tasks)))
+        self._parts.on_joined(assignment.member.member_id)
+        if first:
+            # Only a member of the new round may fence: before it, another worker could be the rightful owner.
+            await self._retry(self._parts.writer.open)
+        before = set(roster.tasks.values())
+        await roster.take(assignment, self._parts.writer.writer_id, self._reader)
+        self._intakes.drop(before - set(roster.tasks.values()))
+
+    async def _retry(self, action: Callable[[], Awaitable[R]]) -> R:
+        """Do it again, later each time, while the reason to fail is a passing one."""
+        while True:
+            try:
+                result = await action()
+            except Retry as error:
+                delay_s = self._backoff.next_delay_s()
+                log.warning("will be tried again", error=str(error), seconds=delay_s)
+                await asyncio.sleep(delay_s)
+            else:
+                self._backoff.reset()
+                return result
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """The clean end: what was processed is committed, the others learn at once that we left."""
+        if self.roster.joined and not self._parts.membership.lost:
+            try:
+                await self._committer.begin(self.roster.running(), self.roster.assignment.member)
+                await self._committer.settle()
+            except (Fenced, WriterDead, EncodeError) as error:
+                log.warning("the last span was not committed; it will be read again", error=str(error))
+
+    async def _close(self) -> None:
+        await self._committer.abandon()
+        await self.roster.close_all(self._reader)
+        await self._parts.membership.leave()
+        await self._reader.close()
+        await self._parts.writer.close()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

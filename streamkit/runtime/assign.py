@@ -1,0 +1,201 @@
+"""assign: tasks arrive and leave as the group decides.
+
+A task that stays keeps running without a pause in its state. A task that arrives is restored in the background, so
+that heartbeats, commits and the other tasks go on; its partitions are read only when it is ready.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+
+import structlog
+
+from streamkit.config import Settings
+from streamkit.errors import Bug, Retry, StateCorrupt
+from streamkit.graph.plan import Plan
+from streamkit.graph.stage import Input, Stage
+from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.operators.step import Append
+from streamkit.runtime.chain import Decode
+from streamkit.runtime.restore import Ownership, Restoring, StaleStore
+from streamkit.runtime.supervisor import Backoff
+from streamkit.runtime.task import Life, Restored, Task
+from streamkit.state.store import StateStores
+
+log = structlog.get_logger()
+
+# Restores that run at once: enough to fill the connection, few enough to leave the loop to running tasks.
+RESTORES_AT_ONCE = 4
+
+
+class Roster:
+    """The tasks that this worker has."""
+
+    def __init__(
+        self, plan: Plan, log_: Log, stores: StateStores, settings: Settings, fingerprint: str
+    ) -> None:
+        self._plan = plan
+        self._log = log_
+        self._stores = stores
+        self._settings = settings
+        self._fingerprint = fingerprint
+        self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
+        self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
+        self._assignment: Assignment | None = None
+        self.tasks: dict[TaskId, Task] = {}
+        self.owner_of: dict[TopicPartition, Task] = {}
+
+    @property
+    def assignment(self) -> Assignment:
+        """What the group last decided."""
+        if self._assignment is None:
+            raise Bug("no assignment yet")
+        return self._assignment
+
+    @property
+    def joined(self) -> bool:
+        """True if there is an assignment."""
+        return self._assignment is not None
+
+    @property
+    def restoring(self) -> bool:
+        """True while some task is not ready yet."""
+        return bool(self._restoring)
+
+    def running(self) -> Iterator[Task]:
+        """The tasks that are processing."""
+        return (task for task in self.tasks.values() if task.life is Life.RUNNING)
+
+    async def take(self, assignment: Assignment, writer_id: str, reader: Reader) -> None:
+        """Give up what is gone, keep what stayed, and begin to restore what is new.
+
+        A task may be kept only if nobody else can have owned it in between: same member, and the very next generation.
+        """
+        before, self._assignment = self._assignment, assignment
+        wanted = set(assignment.tasks)
+        kept = wanted if _follows(before, assignment) else set()
+        await self.close([task_id for task_id in self.tasks if task_id not in kept], reader)
+        arrived = [task_id for task_id in assignment.tasks if task_id not in self.tasks]
+        log.info(
+            "assignment", generation=assignment.member.generation, kept=len(self.tasks), arrived=len(arrived)
+        )
+        for task_id in arrived:
+            stage = self._plan.stage(task_id.stage)
+            task = Task(task_id, stage, _inputs(stage, task_id.partition))
+            self.tasks[task_id] = task
+            self.owner_of.update(dict.fromkeys(task.inputs, task))
+            self.restore(task, writer_id)
+
+    def restore(self, task: Task, writer_id: str) -> None:
+        """Begin to restore a task in the background."""
+        task.move(Life.RESTORING)
+        ownership = Ownership(
+            group=self.assignment.member.group,
+            writer_id=writer_id,
+            live_writers=self.assignment.live_writers,
+            fingerprint=self._fingerprint,
+            guarantee=Guarantee(self._settings.guarantee),
+            cached_values_max=self._settings.cached_values_max,
+        )
+        self._restoring[task.id] = asyncio.create_task(
+            self._restore(task, ownership), name=f"restore {task.id}"
+        )
+
+    async def _restore(self, task: Task, ownership: Ownership) -> Restored:
+        """Restore, again and again while the reason is a passing one."""
+        backoff = Backoff(self._settings)
+        while True:
+            try:
+                async with self._slots:
+                    restored = await Restoring(task, self._log, self._stores, ownership).run()
+                    return await self._with_start(restored, task)
+            except StaleStore as stale:
+                self._stores.discard(stale.name)
+            except StateCorrupt as error:
+                log.warning("local state set aside", task=str(task.id), error=str(error))
+                self._stores.discard(f"{task.id.stage}-{task.id.partition}")
+            except Retry as error:
+                log.warning("restore will be tried again", task=str(task.id), error=str(error))
+                await asyncio.sleep(backoff.next_delay_s())
+
+    async def _with_start(self, restored: Restored, task: Task) -> Restored:
+        """Inputs that were never committed begin at the start of their log."""
+        unknown = [partition for partition in task.inputs if partition not in restored.positions]
+        starts = await self._log.admin().start_offsets(unknown) if unknown else {}
+        restored.positions = {at: starts.get(at, restored.positions.get(at, 0)) for at in task.inputs}
+        return restored
+
+    def start_ready(self, outputs: Mapping[str, Append], reader: Reader) -> None:
+        """Let tasks whose restore has ended begin to run.
+
+        Raises:
+            IncompatiblePlan, Misconfigured, Bug: a restore that a person must look at.
+        """
+        for task_id in [task_id for task_id, work in self._restoring.items() if work.done()]:
+            restored = self._restoring.pop(task_id).result()
+            task = self.tasks[task_id]
+            task.start(restored, outputs)
+            self.seek(task, reader)
+
+    def wake(self, now_s: float, reader: Reader) -> None:
+        """Let tasks whose waiting time is over run again."""
+        for task in self.tasks.values():
+            if task.life is Life.WAITING and task.wake_at <= now_s:
+                task.move(Life.RUNNING)
+                self.seek(task, reader)
+
+    def seek(self, task: Task, reader: Reader) -> None:
+        """Read the task's inputs from its committed positions on."""
+        for partition, offset in task.positions.items():
+            reader.seek(partition, offset)
+
+    async def close(self, task_ids: Iterable[TaskId], reader: Reader) -> None:
+        """Give tasks up: stop restoring and reading them, leave their committed state on disk."""
+        for task_id in list(task_ids):
+            task = self.tasks.pop(task_id)
+            work = self._restoring.pop(task_id, None)
+            if work is not None:
+                await _cancel(work)
+            for partition in task.inputs:
+                reader.forget(partition)
+                self.owner_of.pop(partition, None)
+            task.close()
+
+    async def close_all(self, reader: Reader) -> None:
+        """Give everything up, the assignment included."""
+        await self.close(list(self.tasks), reader)
+        self._assignment = None
+
+
+def _follows(before: Assignment | None, now: Assignment) -> bool:
+    """True if `now` is the round right after `before` and we were a member all the while."""
+    return (
+        before is not None
+        and before.member.member_id == now.member.member_id
+        and before.member.generation + 1 == now.member.generation
+    )
+
+
+async def _cancel(work: asyncio.Task[Restored]) -> None:
+    """End a restore; one that had ended already leaves an open store behind, which is closed here."""
+    work.cancel()
+    await asyncio.wait([work])
+    if not work.cancelled() and work.exception() is None:
+        work.result().state.close()
+
+
+def _inputs(stage: Stage, partition: int) -> dict[TopicPartition, Decode]:
+    """The partitions that task number `partition` of a stage reads, with their decoders."""
+    return {
+        TopicPartition(each.topic, partition): _decoder(each)
+        for each in stage.inputs
+        if each.partitions is not None and partition < each.partitions
+    }
+
+
+def _decoder(source: Input) -> Decode:
+    codec = source.value_codec()
+    if not codec.nullable:
+        return codec.decode
+    decode = codec.decode
+    return lambda value: None if value is None else decode(value)

@@ -1,0 +1,103 @@
+"""commit: the end of a span. State, output, dead letters and positions of all tasks, in one transaction, or none.
+
+Before this step the chain filled the overlays and the outbox; after it nothing of the span can be lost or happen
+twice. While a commit is in flight the next span is already being processed; at most one is in flight.
+
+    freeze     operators that hold results back let them go; changed state becomes changelog records
+    write      one commit record per task that moved, then everything to the broker, every acknowledgement checked
+    land       the frozen state is committed: it may now reach the disk
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from streamkit.errors import Bug
+from streamkit.kafka.ports import Commit, Member, Writer
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime.emit import Outbox
+from streamkit.runtime.task import Life, Task
+from streamkit.state.keys import COMMIT_KEY
+
+
+class Frozen(msgspec.Struct):
+    """One task's part of a commit in flight."""
+
+    task: Task
+    rows: dict[bytes, bytes | None]
+    positions: dict[TopicPartition, int]
+
+
+class Committer:
+    """Ends spans, one after the other."""
+
+    def __init__(self, writer: Writer, outbox: Outbox, fingerprint: str, now_ms: Callable[[], int]) -> None:
+        self._writer = writer
+        self._outbox = outbox
+        self._fingerprint = fingerprint
+        self._now_ms = now_ms
+        self._in_flight: asyncio.Task[None] | None = None
+        self.ended_at = float("-inf")
+        self.commits = 0
+
+    @property
+    def busy(self) -> bool:
+        """True while a commit is in flight."""
+        return self._in_flight is not None and not self._in_flight.done()
+
+    async def begin(self, tasks: Iterable[Task], member: Member) -> None:
+        """Freeze the open span and send it off; waits for the commit before it.
+
+        Raises:
+            Fenced, WriterDead, EncodeError: what became of the commit before it.
+        """
+        await self.settle()
+        moved = [task for task in tasks if task.moved and task.life is Life.RUNNING]
+        if not moved:
+            return
+        for task in moved:
+            for flush in task.chain.flushes:
+                flush()
+        frozen = [self._freeze(task, member) for task in moved]
+        positions = {at: offset for part in frozen for at, offset in part.positions.items()}
+        commit = Commit(self._outbox.take(), positions, member)
+        self._in_flight = asyncio.create_task(self._write(commit, frozen), name="commit")
+
+    def _freeze(self, task: Task, member: Member) -> Frozen:
+        """The task's changed state and its commit record, as changelog records of the span."""
+        task.span += 1
+        rows = task.state.freeze()
+        record = task.commit_record(self._writer.writer_id, member.generation, self._fingerprint)
+        rows[COMMIT_KEY] = record.encode()
+        lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
+        now_ms = self._now_ms()
+        for key, value in rows.items():
+            lane.add(task.changelog.partition, key, value, now_ms)
+        task.moved = False
+        return Frozen(task, rows, dict(task.positions))
+
+    async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:
+        ends = await self._writer.commit(commit)
+        for part in frozen:
+            end = ends.get(part.task.changelog)
+            if end is None:
+                raise Bug(f"the commit of task {part.task.id} wrote nothing to {part.task.changelog}")
+            part.task.state.committed(part.rows, end)
+            part.task.landed(part.positions)
+        self.commits += 1
+        self.ended_at = asyncio.get_running_loop().time()
+
+    async def settle(self) -> None:
+        """Wait until no commit is in flight; raises if the last one failed."""
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is not None:
+            await in_flight
+
+    async def abandon(self) -> None:
+        """Wait until no commit is in flight, whatever became of it."""
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is not None:
+            await asyncio.wait([in_flight])
+            if not in_flight.cancelled():
+                in_flight.exception()

@@ -1,0 +1,129 @@
+"""emit: results, already encoded, into one open batch per output partition of the span.
+
+Before this step the chain produced key bytes, value bytes and a timestamp; after it `runtime/commit.py` takes all
+batches and commits them. Nothing is sent before the commit: under exactly-once nobody could read it earlier.
+"""
+
+from collections.abc import Callable, Mapping
+
+from streamkit.errors import EncodeError
+from streamkit.kafka.ports import Batch, Headers, OutBatch, Writer
+from streamkit.model.ids import TopicPartition
+from streamkit.model.keys import KafkaPartitions
+from streamkit.operators.step import Append
+
+NO_HEADERS: list[tuple[str, bytes | None]] = []
+# What the record format adds to key and value, generously.
+RECORD_OVERHEAD_BYTES = 128
+
+
+class Lane:
+    """The open batches of one output topic, one per partition, and the full ones before them."""
+
+    def __init__(self, topic: str, partitions: int, writer: Writer, record_bytes_max: int) -> None:
+        self.topic = topic
+        self.batches: list[Batch | None] = [None] * partitions
+        self.counts = [0] * partitions
+        self.full: list[OutBatch] = []
+        self._writer = writer
+        self._record_bytes_max = record_bytes_max
+
+    def add(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
+        """Append to the open batch of this partition; start a new one if it is full."""
+        batch = self.batches[partition]
+        count = self.counts[partition]
+        if batch is None or batch.append(count, timestamp, key, value, headers) is None:
+            self._start(partition, key, value, timestamp, headers)
+        else:
+            self.counts[partition] = count + 1
+
+    def _start(
+        self, partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+    ) -> None:
+        size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
+        size += sum(len(name) + len(content or b"") for name, content in headers)
+        if size > self._record_bytes_max:
+            raise EncodeError(
+                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self._record_bytes_max})',
+                hint="write smaller values, or raise max.message.bytes of the topic",
+            )
+        self._put_aside(partition)
+        batch = self._writer.batch()
+        batch.append(0, timestamp, key, value, headers)
+        self.batches[partition] = batch
+        self.counts[partition] = 1
+
+    def _put_aside(self, partition: int) -> None:
+        batch = self.batches[partition]
+        if batch is not None:
+            self.full.append(OutBatch(TopicPartition(self.topic, partition), batch, self.counts[partition]))
+            self.batches[partition] = None
+            self.counts[partition] = 0
+
+    def take(self) -> list[OutBatch]:
+        """All batches, in order within each partition; the lane is empty afterwards."""
+        for partition in range(len(self.batches)):
+            self._put_aside(partition)
+        taken, self.full = self.full, []
+        return taken
+
+
+class Outbox:
+    """All output of the open span, of every task of the worker."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._lanes: dict[str, Lane] = {}
+        self._keyless: list[KafkaPartitions] = []
+
+    @property
+    def bytes_waiting(self) -> int:
+        """About how many bytes of full batches are waiting for the commit."""
+        return sum(len(lane.full) for lane in self._lanes.values()) * self._writer.batch_bytes_max
+
+    def lane(self, topic: str, partitions: int) -> Lane:
+        """The lane of a topic; made at the first call."""
+        lane = self._lanes.get(topic)
+        if lane is None:
+            lane = self._lanes[topic] = Lane(topic, partitions, self._writer, self._writer.batch_bytes_max)
+        return lane
+
+    def appender(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Append:
+        """A function that appends to the right partition of a topic: the hot end of every chain."""
+        if isinstance(partition_of, KafkaPartitions):
+            self._keyless.append(partition_of)
+        return _appender(self.lane(topic, partitions), partition_of)
+
+    def take(self) -> list[OutBatch]:
+        """Every batch of the span; the outbox is empty afterwards."""
+        for partitions in self._keyless:
+            partitions.rotate()
+        return [batch for lane in self._lanes.values() for batch in lane.take()]
+
+    def drop(self) -> None:
+        """Forget the span's output."""
+        for lane in self._lanes.values():
+            lane.take()
+
+
+def _appender(lane: Lane, partition_of: Mapping[bytes | None, int]) -> Append:
+    batches, counts = lane.batches, lane.counts
+    start: Callable[..., None] = lane._start  # noqa: SLF001 - the slow half of the same idea, in this file
+
+    def append(key: bytes | None, value: bytes | None, timestamp: int) -> None:
+        partition = partition_of[key]
+        batch = batches[partition]
+        count = counts[partition]
+        if batch is None or batch.append(count, timestamp, key, value, NO_HEADERS) is None:
+            start(partition, key, value, timestamp, NO_HEADERS)
+        else:
+            counts[partition] = count + 1
+
+    return append

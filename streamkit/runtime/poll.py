@@ -1,0 +1,44 @@
+"""poll: committed record batches, as bytes, for the tasks that are ready for them.
+
+The first step of the walk. Whatever the reader has buffered becomes intakes (`runtime/ingest.py`), one per batch and
+in order. While there are intakes left nothing more is taken from the reader; its bounded buffers then fill up and it
+stops fetching: that is all the backpressure there is.
+"""
+
+from collections import deque
+
+from streamkit.kafka.ports import Reader
+from streamkit.runtime.assign import Roster
+from streamkit.runtime.ingest import Intake
+from streamkit.runtime.task import Life, Task
+
+
+class Intakes:
+    """The fetched batches that wait for their turn."""
+
+    def __init__(self, reader: Reader, roster: Roster) -> None:
+        self._reader = reader
+        self._roster = roster
+        self._waiting: deque[Intake] = deque()
+
+    @property
+    def drained(self) -> bool:
+        """True if nothing that was fetched is left to process."""
+        return not self._waiting
+
+    async def poll(self, timeout_s: float) -> Intake | None:
+        """The batch to work on: the one in hand until it is done, then the next; None if nothing came in time."""
+        waiting = self._waiting
+        while waiting and waiting[0].done:
+            waiting.popleft()
+        if not waiting:
+            for batch in await self._reader.poll(timeout_s):
+                task = self._roster.owner_of.get(batch.partition)
+                if task is not None and task.life is Life.RUNNING:
+                    waiting.append(Intake(task, batch))
+        return waiting[0] if waiting else None
+
+    def drop(self, tasks: set[Task] | None = None) -> None:
+        """Forget what waits for these tasks, or for all."""
+        keep = () if tasks is None else [intake for intake in self._waiting if intake.task not in tasks]
+        self._waiting = deque(keep)

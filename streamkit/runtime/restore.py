@@ -1,0 +1,236 @@
+"""restore: a task's state, rebuilt from what this host has and the tail of the changelog.
+
+The order is what makes it safe:
+
+    fence      a former owner that is dead is fenced by its name, so its open transaction ends now
+    positions  the group's positions are stable: nothing is pending on them any more
+    end        the changelog's end, open transactions included, is taken only now
+    copy       committed changelog records go into the store up to that end
+    agree      commit record and group positions name the same place, or we stop
+
+The names of former owners stand in commit records: the last committed one, and those of transactions still open.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from streamkit.errors import Bug, IncompatiblePlan, Retry
+from streamkit.kafka.ports import Guarantee, Log, Reader
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime.task import Restored, Task
+from streamkit.state.changelog import CommitRecord
+from streamkit.state.keys import COMMIT_KEY
+from streamkit.state.store import StateStore, StateStores
+from streamkit.state.task_state import TaskState
+
+log = structlog.get_logger()
+
+# Rows gathered before they are written to the store: one sorted write of this many costs least per row.
+ROWS_PER_WRITE = 20_000
+# How long positions may stay pending before we look again who holds them.
+POSITIONS_WAIT_S = 0.5
+# A transaction of a live worker ends by itself; after this long something is wrong with it.
+PATIENCE_S = 120.0
+
+
+class Ownership(msgspec.Struct, frozen=True):
+    """Who we are and who else is alive, as the group said when it gave us the task."""
+
+    group: str
+    writer_id: str
+    live_writers: frozenset[str]
+    fingerprint: str
+    guarantee: Guarantee
+    cached_values_max: int
+
+
+class Restoring:
+    """Restores one task; `run` is the whole story."""
+
+    def __init__(self, task: Task, log_: Log, stores: StateStores, ownership: Ownership) -> None:
+        self._task = task
+        self._log = log_
+        self._admin = log_.admin()
+        self._stores = stores
+        self._ownership = ownership
+        self._fenced: set[str] = set()
+
+    async def run(self) -> Restored:
+        """Bring the task's state and positions up to the last commit.
+
+        Raises:
+            Retry: the broker was away, or a live worker's transaction did not end; try again.
+            IncompatiblePlan: the stored state belongs to another version of the pipeline.
+            Bug: commit record and group positions disagree.
+        """
+        name = f"{self._task.id.stage}-{self._task.id.partition}"
+        store = await self._open_store(name)
+        try:
+            reader = self._log.reader(committed=True)
+            try:
+                return await self._bring_up(reader, store, name)
+            finally:
+                await reader.close()
+        except BaseException:
+            store.close()
+            raise
+
+    async def _open_store(self, name: str) -> StateStore:
+        """The local store, or an empty one if it cannot belong to this changelog."""
+        store = self._stores.open(name)
+        changelog = self._task.changelog
+        end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
+        if store.changelog_offset <= end:
+            return store
+        log.warning("local state is ahead of its changelog: set aside", task=str(self._task.id))
+        store.close()
+        self._stores.discard(name)
+        return self._stores.open(name)
+
+    async def _bring_up(self, reader: Reader, store: StateStore, name: str) -> Restored:
+        changelog = self._task.changelog
+        local_birth = birth_of(store)
+        reader.seek(changelog, store.changelog_offset)
+        stable = (await self._admin.end_offsets([changelog], committed=True))[changelog]
+        await self._copy(reader, store, stable)
+        record = last_commit(store)
+        if record is not None:
+            await self._fence({record.writer_id})
+        positions = await self._stable_positions()
+        end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
+        await self._copy(reader, store, end)
+        record = last_commit(store)
+        if local_birth is not None and record is not None and record.birth != local_birth:
+            raise StaleStore(name)
+        return self._restored(store, record, positions)
+
+    async def _copy(self, reader: Reader, store: StateStore, end: int) -> None:
+        """Copy committed changelog records into the store until it stands at `end`."""
+        changelog = self._task.changelog
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + PATIENCE_S
+        rows: dict[bytes, bytes | None] = {}
+        at = store.changelog_offset
+        while at < end:
+            fetched = await reader.poll(POSITIONS_WAIT_S)
+            if not fetched:
+                if loop.time() > give_up_at:
+                    raise Retry(f"an open transaction holds {changelog} back at offset {at}")
+                await self._fence_open_transactions()
+                continue
+            give_up_at = loop.time() + PATIENCE_S
+            for batch in fetched:
+                for record in batch.records:
+                    if record.offset >= batch.first_offset and record.key is not None:
+                        rows[record.key] = record.value
+                at = batch.next_offset
+            if len(rows) >= ROWS_PER_WRITE:
+                store.apply(rows, at)
+                rows.clear()
+                await asyncio.sleep(0)
+        if rows or at != store.changelog_offset:
+            store.apply(rows, at)
+
+    async def _stable_positions(self) -> dict[TopicPartition, int]:
+        """The group's positions of the task's inputs, once no transaction holds one pending."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + PATIENCE_S
+        inputs = list(self._task.inputs)
+        while True:
+            try:
+                return await self._admin.positions(self._ownership.group, inputs, timeout_s=POSITIONS_WAIT_S)
+            except Retry:
+                if loop.time() > give_up_at:
+                    raise
+                await self._fence_open_transactions()
+
+    async def _fence_open_transactions(self) -> None:
+        """Fence dead writers whose transaction is still open: their commit records are there, uncommitted."""
+        changelog = self._task.changelog
+        start = (await self._admin.end_offsets([changelog], committed=True))[changelog]
+        end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
+        if start >= end:
+            return
+        names: set[str] = set()
+        reader = self._log.reader(committed=False)
+        try:
+            reader.seek(changelog, start)
+            at = start
+            while at < end:
+                fetched = await reader.poll(POSITIONS_WAIT_S)
+                if not fetched:
+                    break
+                for batch in fetched:
+                    names |= {
+                        CommitRecord.decode(record.value).writer_id
+                        for record in batch.records
+                        if record.key == COMMIT_KEY and record.value is not None
+                    }
+                    at = batch.next_offset
+        finally:
+            await reader.close()
+        await self._fence(names)
+
+    async def _fence(self, names: set[str]) -> None:
+        """Fence the writers among these that are neither alive nor us."""
+        ownership = self._ownership
+        dead = names - ownership.live_writers - {ownership.writer_id} - self._fenced
+        for name in sorted(dead):
+            log.info("fencing a dead worker", writer=name, task=str(self._task.id))
+            await self._admin.fence(name)
+            self._fenced.add(name)
+
+    def _restored(
+        self, store: StateStore, record: CommitRecord | None, group: Mapping[TopicPartition, int]
+    ) -> Restored:
+        """Check that everything agrees, and put it together."""
+        task, ownership = self._task, self._ownership
+        state = TaskState(store, task.stage.stores, cached_values_max=ownership.cached_values_max)
+        if record is None:
+            return Restored(state, dict(group), 0, uuid.uuid4().hex)
+        if record.fingerprint != ownership.fingerprint:
+            raise IncompatiblePlan(
+                f"the stored state of task {task.id} was written by another version of this pipeline",
+                detail=f"its plan has the fingerprint {record.fingerprint}, this one {ownership.fingerprint}",
+                hint="compare both with `streamkit graph`; deploy the former version, or use a new pipeline name",
+            )
+        positions = {
+            TopicPartition(topic, partition): offset
+            for topic, by_partition in record.positions.items()
+            for partition, offset in by_partition.items()
+        }
+        if ownership.guarantee is Guarantee.EXACTLY_ONCE:
+            for partition, offset in group.items():
+                if positions.get(partition, offset) != offset:
+                    raise Bug(
+                        f"group position and commit record of {partition} disagree",
+                        detail=f"group {offset}, commit record {positions[partition]}, task {task.id}",
+                        hint="somebody moved the group's offsets: set them back with Kafka's own tools",
+                    )
+        return Restored(state, {**group, **positions}, record.span, record.birth)
+
+
+class StaleStore(Retry):
+    """The local state belongs to an earlier changelog of the same name; it must be discarded and restored anew."""
+
+    code = "SK130"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'local state "{name}" belongs to a changelog that was deleted')
+        self.name = name
+
+
+def last_commit(store: StateStore) -> CommitRecord | None:
+    """The last commit record that is in the store."""
+    value = store.get(COMMIT_KEY)
+    return None if value is None else CommitRecord.decode(value)
+
+
+def birth_of(store: StateStore) -> str | None:
+    """The birth of the changelog that the store was copied from; None for an empty store."""
+    record = last_commit(store)
+    return None if record is None else record.birth

@@ -1,0 +1,36 @@
+"""routes: which partition of an output topic a record goes to."""
+
+from collections.abc import Mapping
+
+from streamkit.errors import Misconfigured
+from streamkit.graph.plan import Plan
+from streamkit.model.keys import KafkaPartitions, ShufflePartitions
+from streamkit.operators.step import Append
+from streamkit.runtime.emit import Lane, Outbox
+
+
+def output_appenders(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> dict[str, Append]:
+    """One function per output topic: sinks by Kafka's own partitioner, shuffles by key group."""
+    appenders: dict[str, Append] = {}
+    for stage in plan.stages:
+        for output in stage.outputs:
+            count = partitions_of(output.topic, partition_counts)
+            by_key = ShufflePartitions(count) if output.kind == "shuffle" else KafkaPartitions(count)
+            appenders.setdefault(output.topic, outbox.appender(output.topic, by_key, count))
+    return appenders
+
+
+def dead_letter_lane(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> Lane:
+    """Where dead letters go."""
+    return outbox.lane(plan.dead_letter_topic, partitions_of(plan.dead_letter_topic, partition_counts))
+
+
+def partitions_of(topic: str, partition_counts: Mapping[str, int]) -> int:
+    """The number of partitions of a topic that must exist."""
+    count = partition_counts.get(topic)
+    if count is None:
+        raise Misconfigured(
+            f'topic "{topic}" does not exist',
+            hint="create it with `streamkit topics apply`, or let `streamkit check` list what is missing",
+        )
+    return count

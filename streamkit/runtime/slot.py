@@ -1,0 +1,77 @@
+"""slot: a worker's stable name on its host, held by a file lock.
+
+The lock ends with the process, however it ends. So whoever gets a slot knows that its former holder is dead: it takes
+over its writer id (opening it fences the open transaction) and makes its group membership leave at once, instead of
+waiting for the session time-out. A stopped process still holds its lock, and its slot is left alone.
+"""
+
+import fcntl
+import os
+import re
+import socket
+from pathlib import Path
+
+from streamkit.errors import Misconfigured
+
+SLOTS_MAX = 1024
+
+
+class Slot:
+    """One numbered place for a worker of a pipeline on this host."""
+
+    def __init__(self, folder: Path, number: int, descriptor: int) -> None:
+        self.number = number
+        self._descriptor = descriptor
+        self._member_file = folder / f"worker-{number}.member"
+
+    @property
+    def name(self) -> str:
+        """Host and number: stable over restarts."""
+        host = re.sub(r"[^A-Za-z0-9_-]", "-", os.environ.get("STREAMKIT_WORKER", socket.gethostname()))
+        return f"{host}-{self.number}"
+
+    def former_member(self) -> str | None:
+        """The group member id of the dead former holder, if it left one."""
+        try:
+            return self._member_file.read_text() or None
+        except FileNotFoundError:
+            return None
+
+    def remember_member(self, member_id: str) -> None:
+        """Leave our member id for whoever gets this slot after us."""
+        temporary = self._member_file.with_suffix(".new")
+        temporary.write_text(member_id)
+        temporary.replace(self._member_file)
+
+    def forget_member(self) -> None:
+        """We left the group ourselves."""
+        self._member_file.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let others have the slot."""
+        os.close(self._descriptor)
+
+
+def take_slot(folder: Path) -> Slot:
+    """The first free slot in this folder.
+
+    Raises:
+        Misconfigured: the folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in range(SLOTS_MAX):
+            descriptor = os.open(folder / f"worker-{number}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            return Slot(folder, number, descriptor)
+    except OSError as error:
+        raise Misconfigured(
+            f'state folder "{folder}" cannot be written to',
+            detail=str(error),
+            hint="set --state-dir or STREAMKIT_STATE_DIR to a folder of this user",
+        ) from None
+    raise Misconfigured(f'all {SLOTS_MAX} worker slots in "{folder}" are taken')

@@ -1,0 +1,331 @@
+"""Cells: the write-back overlay of one store of one task, where operators read and write.
+
+This is the hot path. An operator works on plain dicts of decoded values; bytes are made once per changed key and
+span, by `freeze`, and read once per key that is not cached. None means absent, in every cell.
+
+A value is kept as the object that was put. Whoever changes it in place must put it again, or the change is lost.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from streamkit.errors import EncodeError
+from streamkit.model.keys import GroupPrefixes
+from streamkit.state.keys import map_key_prefix
+from streamkit.state.spec import StoreSpec
+from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
+
+# Encoded map keys per prefix: which entries of a map a span has changed.
+Touched = dict[bytes, dict[bytes, None]]
+
+# Added to an integer map key, so that its bytes sort like the number: negative ones first.
+_SIGN = 1 << 63
+
+
+class Rows(Protocol):
+    """What lies under the overlay: frozen spans, committed rows that are not in the store yet, the store."""
+
+    def find(self, key: bytes) -> bytes | None:
+        """The newest bytes of this state key, or None."""
+        ...
+
+    def find_all(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """The newest bytes of the entries of one map, in any order."""
+        ...
+
+
+class ValueCells:
+    """One value per key.
+
+    Operators use `cache` and `dirty` directly: `value = cache.get(key)`, and `load(key)` if that is None; to write,
+    `cache[key] = value` and `dirty[key] = None`. Both dicts are only mutated, never replaced, so they may be kept.
+    A deleted key is dirty and None in the cache until it is frozen.
+    """
+
+    __slots__ = ("_find", "_format", "_id", "_prefixes", "_spec", "cache", "dirty")
+
+    def __init__(self, spec: StoreSpec, store_id: bytes, prefixes: GroupPrefixes, rows: Rows) -> None:
+        self.cache: dict[bytes, Any] = {}
+        self.dirty: dict[bytes, None] = {}
+        self._spec = spec
+        self._id = store_id
+        self._prefixes = prefixes
+        self._format = ValueFormat(spec)
+        self._find = rows.find
+
+    def load(self, key: bytes) -> Any | None:
+        """The value of a key that is not cached, cached from now on; None if there is none (this is not cached)."""
+        if key in self.dirty:  # deleted in this span; what lies under it is older
+            return self.cache.get(key)
+        data = self._find(self._prefixes[key] + self._id + key)
+        if data is None:
+            return None
+        value = self._format.decode(data)
+        self.cache[key] = value
+        return value
+
+    def get(self, key: bytes) -> Any | None:
+        """The value of `key`, or None."""
+        value = self.cache.get(key)
+        return self.load(key) if value is None else value
+
+    def put(self, key: bytes, value: Any) -> None:
+        """Set the value of `key`; None deletes it."""
+        self.cache[key] = value
+        self.dirty[key] = None
+
+    def delete(self, key: bytes) -> None:
+        """Leave `key` without a value."""
+        self.cache[key] = None
+        self.dirty[key] = None
+
+    def freeze(self, rows: dict[bytes, bytes | None]) -> None:
+        """Add what this span changed to `rows`, in the order of the first change, and begin the next span.
+
+        Raises:
+            EncodeError: a value cannot be written; the span cannot be committed.
+        """
+        cache, prefixes, store_id = self.cache, self._prefixes, self._id
+        header, pack = self._format.header, self._format.pack
+        deleted = []
+        try:
+            for key in self.dirty:
+                value = cache[key]
+                if value is None:
+                    deleted.append(key)
+                    rows[prefixes[key] + store_id + key] = None
+                else:
+                    rows[prefixes[key] + store_id + key] = header + pack(value)
+        except ENCODE_ERRORS as error:
+            raise unwritable(self._spec, error) from error
+        self.dirty.clear()
+        for key in deleted:  # the tombstone in the rows says it from now on
+            del cache[key]
+
+    def is_dirty(self) -> bool:
+        """Whether this span has changed anything."""
+        return bool(self.dirty)
+
+    def size(self) -> int:
+        """How many values are cached."""
+        return len(self.cache)
+
+    def evict(self) -> None:
+        """Empty the cache, except for what only the cache knows: the changes of this span."""
+        kept = {key: self.cache[key] for key in self.dirty}
+        self.cache.clear()
+        self.cache.update(kept)
+
+    def forget(self) -> None:
+        """Drop the changes of this span and everything cached."""
+        self.cache.clear()
+        self.dirty.clear()
+
+
+class MapCells:
+    """One map per key, each entry of it a row of its own: a big map costs what is touched of it."""
+
+    __slots__ = (
+        "_cache",
+        "_decode_key",
+        "_dirty",
+        "_encode_key",
+        "_format",
+        "_id",
+        "_prefixes",
+        "_rows",
+        "_size",
+        "_spec",
+        "_whole",
+    )
+
+    def __init__(self, spec: StoreSpec, store_id: bytes, prefixes: GroupPrefixes, rows: Rows) -> None:
+        # key -> encoded map key -> value; None for an entry that was removed in this span.
+        self._cache: dict[bytes, dict[bytes, Any]] = {}
+        self._dirty: Touched = {}
+        # Keys whose whole map is cached, so that what is not there does not exist.
+        self._whole: set[bytes] = set()
+        self._size = 0
+        self._spec = spec
+        self._id = store_id
+        self._prefixes = prefixes
+        self._format = ValueFormat(spec)
+        self._rows = rows
+        self._encode_key, self._decode_key = map_key_format(spec)
+
+    def get(self, key: bytes, map_key: Any) -> Any | None:
+        """The value of one entry, or None."""
+        encoded = self._encode_key(map_key)
+        entries = self._cache.get(key)
+        if entries is not None:
+            value = entries.get(encoded)
+            if value is not None:
+                return value
+            if encoded in entries or key in self._whole:
+                return None
+        data = self._rows.find(self._prefix(key) + encoded)
+        if data is None:
+            return None
+        value = self._format.decode(data)
+        self._entries(key)[encoded] = value
+        self._size += 1
+        return value
+
+    def contains(self, key: bytes, map_key: Any) -> bool:
+        """Whether the entry exists."""
+        return self.get(key, map_key) is not None
+
+    def put(self, key: bytes, map_key: Any, value: Any) -> None:
+        """Set one entry; None removes it."""
+        self._put(key, self._encode_key(map_key), value)
+
+    def remove(self, key: bytes, map_key: Any) -> None:
+        """Leave the map without this entry, whether or not it had one."""
+        self._put(key, self._encode_key(map_key), None)
+
+    def items(self, key: bytes) -> list[tuple[Any, Any]]:
+        """All entries of the map, sorted by the bytes of the map key; a list of its own, free to keep."""
+        entries = self._load_whole(key)
+        decode_key = self._decode_key
+        return [
+            (decode_key(encoded), value)
+            for encoded in sorted(entries)
+            if (value := entries[encoded]) is not None
+        ]
+
+    def clear(self, key: bytes) -> None:
+        """Remove every entry of the map."""
+        entries = self._load_whole(key)
+        for encoded in sorted(encoded for encoded, value in entries.items() if value is not None):
+            self._put(key, encoded, None)
+
+    def freeze(self, rows: dict[bytes, bytes | None], touched: Touched) -> None:
+        """Add what this span changed to `rows`, and which entries of which map to `touched`.
+
+        Raises:
+            EncodeError: a value cannot be written; the span cannot be committed.
+        """
+        header, pack = self._format.header, self._format.pack
+        removed = []
+        try:
+            for key, changed in self._dirty.items():
+                prefix = self._prefix(key)
+                entries = self._cache[key]
+                touched[prefix] = changed
+                for encoded in changed:
+                    value = entries[encoded]
+                    if value is None:
+                        removed.append((entries, encoded))
+                        rows[prefix + encoded] = None
+                    else:
+                        rows[prefix + encoded] = header + pack(value)
+        except ENCODE_ERRORS as error:
+            raise unwritable(self._spec, error) from error
+        self._dirty.clear()
+        for entries, encoded in removed:  # the tombstone in the rows says it from now on
+            del entries[encoded]
+        self._size -= len(removed)
+
+    def is_dirty(self) -> bool:
+        """Whether this span has changed anything."""
+        return bool(self._dirty)
+
+    def size(self) -> int:
+        """How many entries are cached."""
+        return self._size
+
+    def evict(self) -> None:
+        """Empty the cache, except for what only the cache knows: the changes of this span."""
+        kept = {
+            key: {encoded: self._cache[key][encoded] for encoded in changed}
+            for key, changed in self._dirty.items()
+        }
+        self._cache.clear()
+        self._cache.update(kept)
+        self._whole.clear()
+        self._size = sum(len(entries) for entries in kept.values())
+
+    def forget(self) -> None:
+        """Drop the changes of this span and everything cached."""
+        self._dirty.clear()
+        self.evict()
+
+    def _prefix(self, key: bytes) -> bytes:
+        return map_key_prefix(self._prefixes[key], self._id, key)
+
+    def _entries(self, key: bytes) -> dict[bytes, Any]:
+        entries = self._cache.get(key)
+        if entries is None:
+            entries = self._cache[key] = {}
+        return entries
+
+    def _put(self, key: bytes, encoded: bytes, value: Any) -> None:
+        entries = self._entries(key)
+        if encoded not in entries:
+            self._size += 1
+        entries[encoded] = value
+        changed = self._dirty.get(key)
+        if changed is None:
+            changed = self._dirty[key] = {}
+        changed[encoded] = None
+
+    def _load_whole(self, key: bytes) -> dict[bytes, Any]:
+        entries = self._entries(key)
+        if key in self._whole:
+            return entries
+        prefix = self._prefix(key)
+        start = len(prefix)
+        known = len(entries)
+        for row_key, data in self._rows.find_all(prefix):
+            encoded = row_key[start:]
+            if encoded not in entries:  # what is cached is newer, removals of this span included
+                entries[encoded] = self._format.decode(data)
+        self._whole.add(key)
+        self._size += len(entries) - known + 1  # one for the map itself: an empty one takes room too
+        return entries
+
+
+def map_key_format(spec: StoreSpec) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """How to write and read the map keys of a store, so that text, integers and bytes sort as they should."""
+
+    def fail(map_key: Any, error: Exception) -> EncodeError:
+        return EncodeError(
+            f'store "{spec.name}" got a map key of type "{type(map_key).__name__}" that cannot be written',
+            detail=f"{type(error).__name__}: {error}",
+            hint=f"the map was declared with keys of type {spec.map_key_type!r}; integers have 64 bits",
+        )
+
+    pack, unpack = _plain_map_key_format(spec.map_key_type)
+
+    def encode(map_key: Any) -> bytes:
+        try:
+            return pack(map_key)
+        except (*ENCODE_ERRORS, AttributeError) as error:
+            raise fail(map_key, error) from error
+
+    return encode, unpack
+
+
+def _plain_map_key_format(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    if kind is str:
+        return str.encode, bytes.decode
+    if kind is int:
+        return (
+            lambda number: (number + _SIGN).to_bytes(8, "big"),
+            lambda data: int.from_bytes(data, "big") - _SIGN,
+        )
+    if kind is bytes:
+        return _as_bytes, _as_bytes
+    # Deterministic, because two spellings of one key would be two entries.
+    return (
+        msgspec.msgpack.Encoder(order="deterministic").encode,
+        msgspec.msgpack.Decoder(kind if kind is not None else Any).decode,
+    )
+
+
+def _as_bytes(data: Any) -> bytes:
+    if type(data) is not bytes:
+        raise TypeError("bytes are expected")
+    return data

@@ -1,0 +1,63 @@
+"""State keys: where an entry lives in a task's store, and under which key it stands in the changelog.
+
+A value: key group (2 bytes), store id (2 bytes), key. A map's entry: key group, store id, length of the key as a
+varint, key, map key. The group comes first so that a change of the partition count moves whole ranges; the length
+keeps the entries of one key together and apart from those of every other.
+"""
+
+from collections.abc import Iterable
+
+from streamkit.errors import InvalidPipeline
+from streamkit.model.keys import murmur2
+
+# No key group begins like this: there are 1024 of them, so their first byte is at most 3.
+RESERVED_PREFIX = b"\xff\xff"
+COMMIT_KEY = RESERVED_PREFIX + b"commit"
+PLAN_KEY = RESERVED_PREFIX + b"plan"
+
+
+def store_id(name: str) -> bytes:
+    """The two bytes that stand for a store in its keys: the same in every process and every release."""
+    return (murmur2(name.encode()) & 0xFFFF).to_bytes(2, "big")
+
+
+def store_ids(names: Iterable[str]) -> dict[str, bytes]:
+    """The id of each store.
+
+    Raises:
+        InvalidPipeline: two stores have the same name, or names with the same id.
+    """
+    ids: dict[str, bytes] = {}
+    owners: dict[bytes, str] = {}
+    for name in names:
+        if name in ids:
+            raise InvalidPipeline(
+                f'two stores are named "{name}"',
+                hint="give one of them another name; a store's name decides where its state lives",
+            )
+        ids[name] = store_id(name)
+        other = owners.setdefault(ids[name], name)
+        if other != name:
+            raise InvalidPipeline(
+                f'stores "{other}" and "{name}" have the same id {ids[name].hex()}',
+                detail="an id is 16 bits of the name's hash, and their entries would mix",
+                hint=f'rename the newer of the two, for example to "{name}_2"; the older one has state to lose',
+            )
+    return ids
+
+
+def map_key_prefix(group: bytes, store: bytes, key: bytes) -> bytes:
+    """What the state keys of all entries of one key's map begin with; no other state key begins so."""
+    return group + store + uvarint(len(key)) + key
+
+
+def uvarint(number: int) -> bytes:
+    """`number` in seven bits per byte, lowest first: one byte for lengths below 128."""
+    if number < 0x80:
+        return number.to_bytes(1, "big")
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

@@ -1,0 +1,147 @@
+"""Value bytes: what a store entry holds, one byte of schema version and then MessagePack.
+
+Reading is typed, so bytes that do not fit the declared type are noticed here and nowhere later. A value written by
+an older version of the pipeline is decoded to plain builtins, taken through the upcasters and converted.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from streamkit.errors import EncodeError, InvalidPipeline, Misconfigured, StateCorrupt
+from streamkit.state.spec import StoreSpec
+
+# One byte carries the version.
+VERSION_MAX = 255
+
+# Everything msgspec raises for a value that it cannot write.
+ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class ValueFormat:
+    """How the values of one store are written and read.
+
+    A value's bytes are `header + pack(value)`; the write path joins them itself, because a call costs more than
+    packing an integer.
+    """
+
+    __slots__ = ("_decode", "_spec", "_version", "header", "pack")
+
+    def __init__(self, spec: StoreSpec) -> None:
+        """Check what can be checked before the first value.
+
+        Raises:
+            InvalidPipeline: the version or the type of the spec cannot be stored.
+        """
+        if not 1 <= spec.version <= VERSION_MAX:
+            raise InvalidPipeline(
+                f'store "{spec.name}" has version {spec.version}',
+                hint=f"versions count from 1 to {VERSION_MAX}",
+            )
+        self.header = bytes([spec.version])
+        self.pack: Callable[[Any], bytes] = _pack
+        self._version = spec.version
+        self._spec = spec
+        self._decode: Callable[[bytes], Any] = _typed_decoder(spec)
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of `value`.
+
+        Raises:
+            EncodeError: MessagePack has no form for it.
+        """
+        try:
+            return self.header + self.pack(value)
+        except ENCODE_ERRORS as error:
+            raise unwritable(self._spec, error) from error
+
+    def decode(self, data: bytes) -> Any:
+        """The value that these bytes hold, in the spec's version.
+
+        Raises:
+            StateCorrupt: the bytes were not written by `encode`.
+            Misconfigured: another version of the pipeline wrote them, and this one cannot read them.
+        """
+        if data and data[0] == self._version:
+            try:
+                return self._decode(data[1:])
+            except msgspec.ValidationError as error:
+                raise self._of_another_type(error, "") from error
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise self._corrupt(str(error)) from error
+        return self._decode_older(data)
+
+    def _decode_older(self, data: bytes) -> Any:
+        if not data or data[0] == 0:
+            raise self._corrupt("it has no schema version")
+        written = data[0]
+        if written > self._version:
+            raise Misconfigured(
+                f'store "{self._spec.name}" holds version {written} of its values, and the pipeline says version {self._version}',
+                detail="the state was written by a newer version of the pipeline",
+                hint="run that version again, or raise the store's version and declare how to read the older ones",
+            )
+        try:
+            value = _unpack(data[1:])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._corrupt(str(error)) from error
+        for version in range(written, self._version):
+            upcast = self._spec.upcasters.get(version)
+            if upcast is None:
+                raise Misconfigured(
+                    f'store "{self._spec.name}" has no upcaster from version {version} to {version + 1}',
+                    detail=f"a value of version {written} was read; the pipeline says version {self._version}",
+                    hint=f"declare it: upcasters={{{version}: lambda old: ...}}",
+                )
+            value = upcast(value)
+        try:
+            return msgspec.convert(value, self._spec.value_type)
+        except msgspec.ValidationError as error:
+            raise self._of_another_type(error, f" after its upcasters from version {written}") from error
+
+    def _of_another_type(self, error: Exception, when: str) -> Misconfigured:
+        return Misconfigured(
+            f'store "{self._spec.name}" holds a value of another type than declared{when}',
+            detail=str(error),
+            hint="after a change of the type, raise the store's version and add an upcaster for the old one",
+        )
+
+    def _corrupt(self, detail: str) -> StateCorrupt:
+        return StateCorrupt(
+            f'store "{self._spec.name}" holds bytes that are no value',
+            detail=detail,
+            hint="the local state is set aside and restored; if it comes back, the changelog topic has foreign records",
+        )
+
+
+def unwritable(spec: StoreSpec, error: Exception) -> EncodeError:
+    """The error for a value of this store that cannot be written."""
+    return EncodeError(
+        f'a value of store "{spec.name}" cannot be written',
+        detail=f"{type(error).__name__}: {error}",
+        hint="keep builtins, dataclasses or msgspec structs of them; integers have 64 bits",
+    )
+
+
+def _typed_decoder(spec: StoreSpec) -> Callable[[bytes], Any]:
+    try:
+        decoder = msgspec.msgpack.Decoder(spec.value_type)
+        # msgspec takes any class and fails at the first value; say it before there is one.
+        is_foreign = isinstance(msgspec.inspect.type_info(spec.value_type), msgspec.inspect.CustomType)
+    except TypeError as error:
+        raise _unstorable(spec, str(error)) from error
+    if is_foreign:
+        raise _unstorable(spec, f"{spec.value_type!r} is neither a builtin nor a struct nor a dataclass")
+    return decoder.decode
+
+
+def _unstorable(spec: StoreSpec, detail: str) -> InvalidPipeline:
+    return InvalidPipeline(
+        f'store "{spec.name}" declares a type that cannot be stored',
+        detail=detail,
+        hint="declare a builtin, a dataclass or a msgspec.Struct; not a union of two of the same shape",
+    )

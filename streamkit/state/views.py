@@ -1,0 +1,329 @@
+"""Views: state as a user sees it, one value or one map, always that of the record's key.
+
+They are declared as attributes of an operator class, and bound to the cells of a task when the task starts:
+
+    class Visits:
+        count = value(int, 0)
+        seen = map_of(str, float)
+
+None means absent everywhere. A list, dict or struct that was changed in place must be set again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Literal, TypeVar, overload
+
+import msgspec
+
+from streamkit.errors import InvalidPipeline, Misconfigured
+from streamkit.state.cells import MapCells, ValueCells
+from streamkit.state.spec import StoreSpec
+from streamkit.state.values import ValueFormat
+
+V = TypeVar("V")
+K = TypeVar("K")
+D = TypeVar("D")
+
+Upcasters = Mapping[int, Callable[[Any], Any]]
+
+# A default of one of these types is shared; any other is copied for each reader, who may change it.
+_UNCHANGEABLE = (type(None), bool, int, float, str, bytes)
+
+
+class CurrentKey:
+    """The key of the record in hand: set by the operator before user code runs, read by its views."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: bytes = b"") -> None:
+        self.key = key
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What the user said about a piece of state."""
+
+    kind: Literal["value", "map"]
+    value_type: Any
+    map_key_type: Any = None
+    name: str | None = None
+    version: int = 1
+    upcasters: Upcasters = {}
+
+    def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
+        """The store of this state, named by the user or else for the step and the attribute that hold it.
+
+        Raises:
+            InvalidPipeline: a type that cannot be stored.
+        """
+        spec = StoreSpec(
+            name=self.name or f"{owner_step_name}.{attribute_name}",
+            kind=self.kind,
+            value_type=self.value_type,
+            map_key_type=self.map_key_type,
+            version=self.version,
+            upcasters=self.upcasters,
+        )
+        ValueFormat(spec)  # for its checks, at the place that the user can correct
+        return spec
+
+
+class ValueState(Generic[V]):
+    """One value for the key of the record in hand.
+
+    As declared it belongs to no task, and every use of it raises Misconfigured.
+    """
+
+    __slots__ = ("_declared", "_default")
+
+    def __init__(self, declared: Declared, default: Callable[[], V]) -> None:
+        self._declared = declared
+        self._default = default
+
+    def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
+        """The store that this state needs."""
+        return self._declared.spec(owner_step_name, attribute_name)
+
+    def bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
+        """This state in one task: the value of whatever key `current` holds when it is used."""
+        return _BoundValue(self._declared, self._default, cells, current)
+
+    def get(self) -> V:
+        """The value, or the default if there is none."""
+        raise _unbound("get")
+
+    def set(self, new: V) -> None:
+        """Replace the value; None clears it."""
+        raise _unbound("set")
+
+    def update(self, change: Callable[[V], V]) -> V:
+        """Replace the value by what `change` makes of it, and return that."""
+        raise _unbound("update")
+
+    def clear(self) -> None:
+        """Leave the key without a value."""
+        raise _unbound("clear")
+
+
+class _BoundValue(ValueState[V]):
+    __slots__ = ("_cache", "_current", "_dirty", "_load")
+
+    def __init__(
+        self, declared: Declared, default: Callable[[], V], cells: ValueCells, current: CurrentKey
+    ) -> None:
+        super().__init__(declared, default)
+        self._cache = cells.cache
+        self._dirty = cells.dirty
+        self._load = cells.load
+        self._current = current
+
+    def get(self) -> V:
+        key = self._current.key
+        found: V | None = self._cache.get(key)
+        if found is None:
+            found = self._load(key)
+            if found is None:
+                return self._default()
+        return found
+
+    def set(self, new: V) -> None:
+        key = self._current.key
+        self._cache[key] = new
+        self._dirty[key] = None
+
+    def update(self, change: Callable[[V], V]) -> V:
+        new = change(self.get())
+        self.set(new)
+        return new
+
+    def clear(self) -> None:
+        key = self._current.key
+        self._cache[key] = None
+        self._dirty[key] = None
+
+
+class MapState(Generic[K, V]):
+    """One map for the key of the record in hand; each entry is stored on its own, so a map may be large.
+
+    As declared it belongs to no task, and every use of it raises Misconfigured.
+    """
+
+    __slots__ = ("_declared",)
+
+    def __init__(self, declared: Declared) -> None:
+        self._declared = declared
+
+    def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
+        """The store that this state needs."""
+        return self._declared.spec(owner_step_name, attribute_name)
+
+    def bind(self, cells: MapCells, current: CurrentKey) -> "MapState[K, V]":
+        """This state in one task: the map of whatever key `current` holds when it is used."""
+        return _BoundMap(self._declared, cells, current)
+
+    @overload
+    def get(self, map_key: K) -> V | None: ...
+    @overload
+    def get(self, map_key: K, default: D) -> V | D: ...
+    def get(self, map_key: K, default: Any = None) -> Any:
+        """The value of an entry, or `default` if there is none."""
+        raise _unbound("get")
+
+    def put(self, map_key: K, new: V) -> None:
+        """Set an entry; None removes it."""
+        raise _unbound("put")
+
+    def remove(self, map_key: K) -> None:
+        """Leave the map without this entry, whether or not it had one."""
+        raise _unbound("remove")
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """All entries, sorted by map key (text by its UTF-8, integers by size); the map may change meanwhile."""
+        raise _unbound("items")
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        raise _unbound("clear")
+
+    def keys(self) -> Iterator[K]:
+        """All map keys, sorted as in `items`."""
+        return (map_key for map_key, _ in self.items())
+
+    def __iter__(self) -> Iterator[K]:
+        return self.keys()
+
+    def __getitem__(self, map_key: K) -> V:
+        found = self.get(map_key)
+        if found is None:
+            raise KeyError(map_key)
+        return found
+
+    def __setitem__(self, map_key: K, new: V) -> None:
+        self.put(map_key, new)
+
+    def __delitem__(self, map_key: K) -> None:
+        self.remove(map_key)
+
+    def __contains__(self, map_key: K) -> bool:
+        return self.get(map_key) is not None
+
+
+class _BoundMap(MapState[K, V]):
+    __slots__ = ("_cells", "_current")
+
+    def __init__(self, declared: Declared, cells: MapCells, current: CurrentKey) -> None:
+        super().__init__(declared)
+        self._cells = cells
+        self._current = current
+
+    @overload
+    def get(self, map_key: K) -> V | None: ...
+    @overload
+    def get(self, map_key: K, default: D) -> V | D: ...
+    def get(self, map_key: K, default: Any = None) -> Any:
+        found = self._cells.get(self._current.key, map_key)
+        return default if found is None else found
+
+    def put(self, map_key: K, new: V) -> None:
+        self._cells.put(self._current.key, map_key, new)
+
+    def remove(self, map_key: K) -> None:
+        self._cells.remove(self._current.key, map_key)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        return iter(self._cells.items(self._current.key))
+
+    def clear(self) -> None:
+        self._cells.clear(self._current.key)
+
+
+@overload
+def value(
+    value_type: type[V],
+    default: V,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasters: Upcasters | None = None,
+) -> ValueState[V]: ...
+@overload
+def value(
+    value_type: type[V],
+    default: None = None,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasters: Upcasters | None = None,
+) -> ValueState[V | None]: ...
+@overload
+def value(
+    value_type: Any,
+    default: Any = None,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasters: Upcasters | None = None,
+) -> ValueState[Any]: ...
+def value(
+    value_type: Any,
+    default: Any = None,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasters: Upcasters | None = None,
+) -> ValueState[Any]:
+    """Declare one value per key.
+
+    A default that can be changed in place, like a list, is copied for each reader. `name` keeps the state when the
+    step or the attribute is renamed; `version` and `upcasters` read what older versions of the type have written.
+
+    Raises:
+        InvalidPipeline: the default is not of the declared type, or the type cannot be stored.
+    """
+    declared = Declared(
+        "value", value_type, name=name, version=version, upcasters={} if upcasters is None else upcasters
+    )
+    return ValueState(declared, _default_maker(declared, default))
+
+
+def map_of(
+    key_type: type[K],
+    value_type: type[V],
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasters: Upcasters | None = None,
+) -> MapState[K, V]:
+    """Declare one map per key.
+
+    Map keys are text, integers of 64 bits or bytes, which sort as such, or anything else that MessagePack can
+    write. `name`, `version` and `upcasters` are those of `value`.
+    """
+    return MapState(
+        Declared("map", value_type, key_type, name, version, {} if upcasters is None else upcasters)
+    )
+
+
+def _default_maker(declared: Declared, default: Any) -> Callable[[], Any]:
+    """A function that gives the default to one reader: itself if it cannot change, else a copy."""
+    if default is None:
+        return lambda: None
+    stored = ValueFormat(declared.spec("", "default"))
+    data = stored.encode(default)
+    try:
+        copy = stored.decode(data)
+    except Misconfigured as error:
+        raise InvalidPipeline(
+            f"the default {default!r} is not of the declared type",
+            detail=error.detail,
+            hint="give a default of the type, or none",
+        ) from error
+    if isinstance(default, _UNCHANGEABLE):
+        return lambda: copy
+    return lambda: stored.decode(data)
+
+
+def _unbound(method: str) -> Misconfigured:
+    return Misconfigured(
+        f'state was used outside of a task, by "{method}"',
+        detail="what a class declares has no key and no store until the runtime binds it",
+        hint="use it through `self` inside the operator's methods; in tests, run the pipeline in the test harness",
+    )

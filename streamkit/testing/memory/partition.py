@@ -1,0 +1,170 @@
+"""One partition as the broker keeps it: batches, markers, and how far committed readers may see."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from enum import Enum
+
+from streamkit.kafka.ports import Headers
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory.batch import Draft
+
+
+class MemoryRecord:
+    """One record as a reader gets it."""
+
+    __slots__ = ("headers", "key", "offset", "timestamp", "value")
+
+    def __init__(self, offset: int, draft: Draft) -> None:
+        self.offset = offset
+        self.timestamp: int
+        self.key: bytes | None
+        self.value: bytes | None
+        self.headers: Headers
+        self.timestamp, self.key, self.value, self.headers = draft
+
+    def __repr__(self) -> str:
+        return f"MemoryRecord(offset={self.offset}, key={self.key!r}, value={self.value!r})"
+
+
+class Outcome(Enum):
+    """What became of a transaction: OPEN -> COMMITTED | ABORTED."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Transaction:
+    """What one writer did between two ends: the batches it wrote refer to it, so ending it decides them all."""
+
+    __slots__ = ("deadline", "epoch", "groups", "outcome", "partitions", "writer_id")
+
+    def __init__(self, writer_id: str, epoch: int, deadline: float) -> None:
+        self.writer_id = writer_id
+        self.epoch = epoch
+        self.deadline = deadline
+        self.outcome = Outcome.OPEN
+        self.partitions: dict[TopicPartition, MemoryPartition] = {}
+        self.groups: dict[str, None] = {}
+
+
+class StoredBatch:
+    """Records that were written together, or a marker, which has no record but takes an offset.
+
+    `transaction` is None for what was written without one.
+    """
+
+    __slots__ = ("base_offset", "next_offset", "records", "size_bytes", "transaction")
+
+    def __init__(
+        self, base_offset: int, records: Sequence[MemoryRecord], size_bytes: int, transaction: Transaction | None
+    ) -> None:
+        self.base_offset = base_offset
+        self.next_offset = base_offset + max(1, len(records))
+        self.records = records
+        self.size_bytes = size_bytes
+        self.transaction = transaction
+
+
+class Read:
+    """What one fetch found: whole batches, so the first records may lie below the position asked for."""
+
+    __slots__ = ("next_offset", "records", "size_bytes")
+
+    def __init__(self, next_offset: int) -> None:
+        self.records: list[MemoryRecord] = []
+        self.next_offset = next_offset
+        self.size_bytes = 0
+
+
+class MemoryPartition:
+    """An append-only list of batches, with the first offset of every open transaction."""
+
+    __slots__ = ("_bases", "batches", "end_offset", "name", "open", "start_offset")
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.start_offset = 0
+        self.end_offset = 0
+        self.batches: list[StoredBatch] = []
+        self._bases: list[int] = []
+        # In the order of their first offsets, because a transaction enters with its first batch.
+        self.open: dict[Transaction, int] = {}
+
+    @property
+    def stable_offset(self) -> int:
+        """The first offset of the oldest open transaction, else the end: committed readers stop here."""
+        for first_offset in self.open.values():
+            return first_offset
+        return self.end_offset
+
+    def append(self, drafts: Sequence[Draft], size_bytes: int, transaction: Transaction | None) -> int:
+        """Write a batch and return the offset after its last record."""
+        base = self.end_offset
+        if transaction is not None and transaction not in self.open:
+            self.open[transaction] = base
+        records = [MemoryRecord(offset, draft) for offset, draft in enumerate(drafts, base)]
+        self._store(StoredBatch(base, records, size_bytes, transaction))
+        return self.end_offset
+
+    def end(self, transaction: Transaction) -> None:
+        """Write the marker that ends this transaction here."""
+        self._store(StoredBatch(self.end_offset, (), 0, transaction))
+        self.open.pop(transaction, None)
+
+    def _store(self, batch: StoredBatch) -> None:
+        self.batches.append(batch)
+        self._bases.append(batch.base_offset)
+        self.end_offset = batch.next_offset
+
+    def read(self, position: int, bytes_max: int, *, committed: bool) -> Read | None:
+        """Batches from the one that holds this position on; None if there is nothing yet."""
+        limit = self.stable_offset if committed else self.end_offset
+        if position >= limit:
+            return None
+        found = Read(position)
+        for at in range(bisect_right(self._bases, position) - 1, len(self.batches)):
+            batch = self.batches[at]
+            if batch.base_offset >= limit or found.size_bytes >= bytes_max:
+                break
+            transaction = batch.transaction
+            if not committed or transaction is None or transaction.outcome is Outcome.COMMITTED:
+                found.records.extend(batch.records)
+            found.size_bytes += batch.size_bytes
+            found.next_offset = batch.next_offset
+        return found
+
+    def offset_for_time(self, timestamp_ms: int) -> int:
+        """First offset whose timestamp is at or after this time, else the end."""
+        for batch in self.batches:
+            for record in batch.records:
+                if record.timestamp >= timestamp_ms and record.offset >= self.start_offset:
+                    return record.offset
+        return self.end_offset
+
+    def delete_before(self, offset: int) -> None:
+        """Drop what lies below this offset, as retention does."""
+        self.start_offset = max(self.start_offset, min(offset, self.stable_offset))
+        while self.batches and self.batches[0].next_offset <= self.start_offset:
+            del self.batches[0], self._bases[0]
+
+    def compact(self) -> None:
+        """Keep only the last committed record of each key below the stable offset, as the log cleaner does.
+
+        Offsets stay what they were, so holes appear. A record without a value stays: it says that the key is gone.
+        """
+        limit = self.stable_offset
+        last: dict[bytes | None, int] = {}
+        settled = [batch for batch in self.batches if batch.next_offset <= limit]
+        for batch in settled:
+            if _is_committed(batch):
+                last.update((record.key, record.offset) for record in batch.records)
+        for batch in settled:
+            survives = _is_committed(batch)
+            batch.records = [
+                record for record in batch.records if survives and last[record.key] == record.offset
+            ]
+
+
+def _is_committed(batch: StoredBatch) -> bool:
+    return batch.transaction is None or batch.transaction.outcome is Outcome.COMMITTED

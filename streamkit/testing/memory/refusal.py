@@ -1,0 +1,28 @@
+"""How the broker says no: Kafka's own codes, which each client then judges as the real one does."""
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The answers of a Kafka broker that the in-memory one can give too."""
+
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    MESSAGE_TOO_LARGE = 10
+    ILLEGAL_GENERATION = 22
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_PARTITIONS = 37
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    NON_EMPTY_GROUP = 68
+    PRODUCER_FENCED = 90
+
+
+class Refused(Exception):
+    """The broker did nothing and says why."""
+
+    def __init__(self, code: Code, where: object = "") -> None:
+        super().__init__(code.name, str(where))
+        self.code = code
+        self.where = str(where)

@@ -1,0 +1,186 @@
+"""The transaction coordinator in memory: epochs, fencing and ends, as Kafka 4 with transaction version 2 does them.
+
+The epoch rises at each end, so a late request of an ended transaction can never touch the next one. The answer to
+an end is not a barrier: with `marker_delay_s`, markers appear on each partition in their own time, as they do in
+Kafka. `init` and the writer's next transaction wait for them.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from streamkit.kafka.ports import Member
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory.batch import MemoryBatch
+from streamkit.testing.memory.groups import Groups
+from streamkit.testing.memory.partition import Outcome, Transaction
+from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.signal import Signal
+from streamkit.testing.memory.topics import Topics
+
+
+class WriterState:
+    """What the coordinator knows of one writer id; `ended` is the epoch and outcome of its last transaction.
+
+    `markers` are those of the last transaction that are still to be written, each with its time.
+    """
+
+    __slots__ = ("ended", "epoch", "markers", "timeout_s", "transaction")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.markers: list[tuple[float, Callable[[], None]]] = []
+        self.timeout_s = math.inf
+        self.transaction: Transaction | None = None
+        self.ended: tuple[int, Outcome] | None = None
+
+
+class Transactions:
+    """Every writer id, and the one transaction that each may have open."""
+
+    __slots__ = ("_groups", "_moved", "_topics", "_writers", "deadline", "marker_delay_s")
+
+    def __init__(self, topics: Topics, groups: Groups, moved: Signal) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._moved = moved
+        self._writers: dict[str, WriterState] = {}
+        self.marker_delay_s: Callable[[], float] | None = None
+        # Nothing times out before this; it may be earlier than needed, never later.
+        self.deadline = math.inf
+
+    def state(self, writer_id: str) -> WriterState | None:
+        """What is known of a writer id, for tests and checkers."""
+        return self._writers.get(writer_id)
+
+    def open_count(self) -> int:
+        """How many transactions are open, or not yet ended on every partition."""
+        return sum(
+            writer.transaction is not None or bool(writer.markers) for writer in self._writers.values()
+        )
+
+    def init(self, writer_id: str, timeout_s: float) -> int:
+        """Give a new epoch (InitProducerId): an open transaction is aborted, every earlier epoch is refused."""
+        writer = self._writers.setdefault(writer_id, WriterState())
+        self._finish(writer, Outcome.ABORTED, now=0.0)
+        self._mark(writer, math.inf)
+        # After this an end of the old epoch is told "fenced", not how its transaction ended.
+        writer.ended = None
+        writer.epoch += 1
+        writer.timeout_s = timeout_s
+        return writer.epoch
+
+    def produce(
+        self, writer_id: str, epoch: int, partition: TopicPartition, batch: MemoryBatch, now: float
+    ) -> int:
+        """Write a batch inside the writer's transaction; returns the offset after it."""
+        target = self._topics.partition(partition)
+        transaction = self._begin(writer_id, epoch, now)
+        # The partition joins before its data is judged: the end leaves a marker here even if the data is refused.
+        transaction.partitions[partition] = target
+        if batch.size_bytes > self._topics.topic(partition.topic).message_bytes_max:
+            raise Refused(Code.MESSAGE_TOO_LARGE, partition)
+        end_offset = target.append(batch.drafts, batch.size_bytes, transaction)
+        self._moved.fire()
+        return end_offset
+
+    def append(self, partition: TopicPartition, batch: MemoryBatch) -> int:
+        """Write a batch without a transaction; returns the offset after it."""
+        target = self._topics.partition(partition)
+        if batch.size_bytes > self._topics.topic(partition.topic).message_bytes_max:
+            raise Refused(Code.MESSAGE_TOO_LARGE, partition)
+        end_offset = target.append(batch.drafts, batch.size_bytes, None)
+        self._moved.fire()
+        return end_offset
+
+    def add_positions(
+        self, writer_id: str, epoch: int, member: Member, positions: Mapping[TopicPartition, int], now: float
+    ) -> None:
+        """Take positions into the writer's transaction; they count once it commits."""
+        self._check(writer_id, epoch)
+        self._groups.check(member)
+        transaction = self._begin(writer_id, epoch, now)
+        transaction.groups[member.group] = None
+        self._groups.group(member.group).pend(transaction, positions)
+
+    def end(self, writer_id: str, epoch: int, now: float, outcome: Outcome = Outcome.COMMITTED) -> int:
+        """Commit or abort; returns the epoch of the next transaction.
+
+        The same end again, with nothing begun since, is answered as the first time.
+        """
+        writer = self._writers.get(writer_id)
+        if writer is None:
+            raise Refused(Code.PRODUCER_FENCED, writer_id)
+        if writer.epoch == epoch:
+            if writer.transaction is not None:
+                self._finish(writer, outcome, now)
+                self._mark(writer, now)
+            elif outcome is Outcome.COMMITTED:
+                raise Refused(Code.INVALID_TXN_STATE, writer_id)
+            else:
+                writer.epoch += 1
+            return writer.epoch
+        if writer.ended is None or writer.ended[0] != epoch or writer.transaction is not None:
+            raise Refused(Code.PRODUCER_FENCED, writer_id)
+        if writer.ended[1] is not outcome:
+            raise Refused(Code.INVALID_TXN_STATE, writer_id)
+        return writer.epoch
+
+    def expire(self, now: float) -> None:
+        """Abort the transactions whose time is over, and write the markers whose time has come."""
+        if now < self.deadline:
+            return
+        self.deadline = math.inf
+        for writer in self._writers.values():
+            transaction = writer.transaction
+            if transaction is not None:
+                if transaction.deadline <= now:
+                    self._finish(writer, Outcome.ABORTED, now)
+                else:
+                    self.deadline = min(self.deadline, transaction.deadline)
+            if writer.markers:
+                self._mark(writer, now)
+
+    def _check(self, writer_id: str, epoch: int) -> WriterState:
+        writer = self._writers.get(writer_id)
+        if writer is None or writer.epoch != epoch:
+            raise Refused(Code.INVALID_PRODUCER_EPOCH, writer_id)
+        return writer
+
+    def _begin(self, writer_id: str, epoch: int, now: float) -> Transaction:
+        """The open transaction; the first request of an epoch opens it, once the one before is over everywhere."""
+        writer = self._check(writer_id, epoch)
+        if writer.transaction is None:
+            self._mark(writer, math.inf)
+            writer.transaction = Transaction(writer_id, epoch, now + writer.timeout_s)
+            self.deadline = min(self.deadline, writer.transaction.deadline)
+        return writer.transaction
+
+    def _finish(self, writer: WriterState, outcome: Outcome, now: float) -> None:
+        """Decide the open transaction, if there is one; from here on only its markers are missing."""
+        transaction = writer.transaction
+        if transaction is None:
+            return
+        transaction.outcome = outcome
+        ends: list[Callable[[], None]] = [
+            partial(partition.end, transaction) for partition in transaction.partitions.values()
+        ]
+        ends.extend(partial(self._groups.group(name).settle, transaction) for name in transaction.groups)
+        writer.markers = [(now + self._delay(), end) for end in ends]
+        writer.transaction = None
+        writer.ended = (transaction.epoch, outcome)
+        writer.epoch += 1
+
+    def _mark(self, writer: WriterState, now: float) -> None:
+        """Write the markers that are due."""
+        due = [marker for marker in writer.markers if marker[0] <= now]
+        writer.markers = [marker for marker in writer.markers if marker[0] > now]
+        for _, write in due:
+            write()
+        if due:
+            self._moved.fire()
+        for at, _ in writer.markers:
+            self.deadline = min(self.deadline, at)
+
+    def _delay(self) -> float:
+        return 0.0 if self.marker_delay_s is None else self.marker_delay_s()
