@@ -10,7 +10,7 @@ None means absent everywhere. A list, dict or struct that was changed in place m
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 import msgspec
 
@@ -34,8 +34,17 @@ class CurrentKey:
 
     __slots__ = ("key",)
 
-    def __init__(self, key: bytes = b"") -> None:
-        self.key = key
+    def __init__(self, key: bytes | None = None) -> None:
+        if key is not None:
+            self.key = key
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Reached only while there is no key, so that a view needs no check of its own."""
+        raise Misconfigured(
+            "state was used where there is no record in hand",
+            detail=f"what a class declares has no {name} and no store until the runtime binds it and a record comes",
+            hint="use it through `self` inside the operator's methods; in tests, run the pipeline in the test harness",
+        )
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -72,11 +81,16 @@ class ValueState(Generic[V]):
     As declared it belongs to no task, and every use of it raises Misconfigured.
     """
 
-    __slots__ = ("_declared", "_default")
+    __slots__ = ("_cache", "_current", "_declared", "_default", "_dirty", "_load")
+
+    _cache: dict[bytes, Any]
+    _dirty: dict[bytes, None]
+    _load: Callable[[bytes], Any]
 
     def __init__(self, declared: Declared, default: Callable[[], V]) -> None:
         self._declared = declared
         self._default = default
+        self._current = CurrentKey()
 
     def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
         """The store that this state needs."""
@@ -84,38 +98,15 @@ class ValueState(Generic[V]):
 
     def bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
         """This state in one task: the value of whatever key `current` holds when it is used."""
-        return _BoundValue(self._declared, self._default, cells, current)
+        bound = ValueState(self._declared, self._default)
+        bound._current = current
+        bound._cache = cells.cache
+        bound._dirty = cells.dirty
+        bound._load = cells.load
+        return bound
 
     def get(self) -> V:
         """The value, or the default if there is none."""
-        raise _unbound("get")
-
-    def set(self, new: V) -> None:
-        """Replace the value; None clears it."""
-        raise _unbound("set")
-
-    def update(self, change: Callable[[V], V]) -> V:
-        """Replace the value by what `change` makes of it, and return that."""
-        raise _unbound("update")
-
-    def clear(self) -> None:
-        """Leave the key without a value."""
-        raise _unbound("clear")
-
-
-class _BoundValue(ValueState[V]):
-    __slots__ = ("_cache", "_current", "_dirty", "_load")
-
-    def __init__(
-        self, declared: Declared, default: Callable[[], V], cells: ValueCells, current: CurrentKey
-    ) -> None:
-        super().__init__(declared, default)
-        self._cache = cells.cache
-        self._dirty = cells.dirty
-        self._load = cells.load
-        self._current = current
-
-    def get(self) -> V:
         key = self._current.key
         found: V | None = self._cache.get(key)
         if found is None:
@@ -125,16 +116,19 @@ class _BoundValue(ValueState[V]):
         return found
 
     def set(self, new: V) -> None:
+        """Replace the value; None clears it."""
         key = self._current.key
         self._cache[key] = new
         self._dirty[key] = None
 
     def update(self, change: Callable[[V], V]) -> V:
+        """Replace the value by what `change` makes of it, and return that."""
         new = change(self.get())
         self.set(new)
         return new
 
     def clear(self) -> None:
+        """Leave the key without a value."""
         key = self._current.key
         self._cache[key] = None
         self._dirty[key] = None
@@ -146,10 +140,13 @@ class MapState(Generic[K, V]):
     As declared it belongs to no task, and every use of it raises Misconfigured.
     """
 
-    __slots__ = ("_declared",)
+    __slots__ = ("_cells", "_current", "_declared")
+
+    _cells: MapCells
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
+        self._current = CurrentKey()
 
     def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
         """The store that this state needs."""
@@ -157,7 +154,10 @@ class MapState(Generic[K, V]):
 
     def bind(self, cells: MapCells, current: CurrentKey) -> "MapState[K, V]":
         """This state in one task: the map of whatever key `current` holds when it is used."""
-        return _BoundMap(self._declared, cells, current)
+        bound: MapState[K, V] = MapState(self._declared)
+        bound._current = current
+        bound._cells = cells
+        return bound
 
     @overload
     def get(self, map_key: K) -> V | None: ...
@@ -165,23 +165,29 @@ class MapState(Generic[K, V]):
     def get(self, map_key: K, default: D) -> V | D: ...
     def get(self, map_key: K, default: Any = None) -> Any:
         """The value of an entry, or `default` if there is none."""
-        raise _unbound("get")
+        key = self._current.key
+        found = self._cells.get(key, map_key)
+        return default if found is None else found
 
     def put(self, map_key: K, new: V) -> None:
         """Set an entry; None removes it."""
-        raise _unbound("put")
+        key = self._current.key
+        self._cells.put(key, map_key, new)
 
     def remove(self, map_key: K) -> None:
         """Leave the map without this entry, whether or not it had one."""
-        raise _unbound("remove")
+        key = self._current.key
+        self._cells.remove(key, map_key)
 
     def items(self) -> Iterator[tuple[K, V]]:
         """All entries, sorted by map key (text by its UTF-8, integers by size); the map may change meanwhile."""
-        raise _unbound("items")
+        key = self._current.key
+        return iter(self._cells.items(key))
 
     def clear(self) -> None:
         """Remove every entry."""
-        raise _unbound("clear")
+        key = self._current.key
+        self._cells.clear(key)
 
     def keys(self) -> Iterator[K]:
         """All map keys, sorted as in `items`."""
@@ -204,35 +210,6 @@ class MapState(Generic[K, V]):
 
     def __contains__(self, map_key: K) -> bool:
         return self.get(map_key) is not None
-
-
-class _BoundMap(MapState[K, V]):
-    __slots__ = ("_cells", "_current")
-
-    def __init__(self, declared: Declared, cells: MapCells, current: CurrentKey) -> None:
-        super().__init__(declared)
-        self._cells = cells
-        self._current = current
-
-    @overload
-    def get(self, map_key: K) -> V | None: ...
-    @overload
-    def get(self, map_key: K, default: D) -> V | D: ...
-    def get(self, map_key: K, default: Any = None) -> Any:
-        found = self._cells.get(self._current.key, map_key)
-        return default if found is None else found
-
-    def put(self, map_key: K, new: V) -> None:
-        self._cells.put(self._current.key, map_key, new)
-
-    def remove(self, map_key: K) -> None:
-        self._cells.remove(self._current.key, map_key)
-
-    def items(self) -> Iterator[tuple[K, V]]:
-        return iter(self._cells.items(self._current.key))
-
-    def clear(self) -> None:
-        self._cells.clear(self._current.key)
 
 
 @overload
@@ -319,11 +296,3 @@ def _default_maker(declared: Declared, default: Any) -> Callable[[], Any]:
     if isinstance(default, _UNCHANGEABLE):
         return lambda: copy
     return lambda: stored.decode(data)
-
-
-def _unbound(method: str) -> Misconfigured:
-    return Misconfigured(
-        f'state was used outside of a task, by "{method}"',
-        detail="what a class declares has no key and no store until the runtime binds it",
-        hint="use it through `self` inside the operator's methods; in tests, run the pipeline in the test harness",
-    )

@@ -75,7 +75,6 @@ class Group:
         member = self._member(member_id)
         if self.phase is not Phase.JOINING:
             self._begin_round(now)
-        self.round_deadline = max(self.round_deadline, now + options.rebalance_timeout_s)
         member.claim = claim
         member.has_joined = True
         # Who waits for a round can not send heartbeats, so its session does not run.
