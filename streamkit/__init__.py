@@ -1,1 +1,32 @@
-"""Stateful, exactly-once stream processing over Kafka, in plain Python."""
+"""Stateful, exactly-once stream processing over Kafka, in plain Python.
+
+Reading order: `graph/pipeline.py` is what users write, `graph/plan.py` what it becomes, `runtime/agent.py` the loop
+that runs it, `runtime/commit.py` the moment that makes it exactly once, `kafka/ports.py` what it asks of a log.
+"""
+
+from streamkit.config import Settings
+from streamkit.graph.pipeline import Pipeline, pipeline
+from streamkit.graph.policy import dead_letter, fail, skip
+from streamkit.graph.stream import Keyed, Stream
+from streamkit.model.topic import Topic, topic
+from streamkit.operators.process import Context, Operator
+from streamkit.state.views import map_of, value
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Context",
+    "Keyed",
+    "Operator",
+    "Pipeline",
+    "Settings",
+    "Stream",
+    "Topic",
+    "dead_letter",
+    "fail",
+    "map_of",
+    "pipeline",
+    "skip",
+    "topic",
+    "value",
+]

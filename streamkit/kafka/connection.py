@@ -56,8 +56,6 @@ class Lane(IntEnum):
     GROUP = 13
     HEARTBEAT = 14
     RESTORE = 15
-    FETCH_BESIDE = 16
-    RESTORE_BESIDE = 17
 
 
 class Connection:
@@ -68,6 +66,7 @@ class Connection:
         self._security = security
         self._request_timeout_s = request_timeout_s
         self._client: Any = None
+        self._lanes = max(Lane)
 
     async def connect(self) -> None:
         """Find the cluster.
@@ -101,7 +100,7 @@ class Connection:
     async def send(self, node: int, call: Call[R], lane: int) -> R:
         """One request and its answer. Raises one of `NoAnswer` when there is none.
 
-        A lane is one of `Lane`, or any number of the caller's own above them.
+        A lane is one of `Lane`, or one of the caller's own from `new_lane`.
         """
         answer: R = await self._client.send(node, call, group=lane)
         return answer
@@ -137,6 +136,11 @@ class Connection:
     def is_forbidden(self, topic: str) -> bool:
         """Whether the last metadata said that we may not see this topic."""
         return topic in self._client.cluster.unauthorized_topics
+
+    def new_lane(self) -> int:
+        """A lane of the caller's own: for requests that wait long at the broker, and would hold up others."""
+        self._lanes += 1
+        return self._lanes
 
     def drop(self, lane: int) -> None:
         """Close this lane's connections to all brokers; the next request on it makes new ones."""

@@ -56,6 +56,9 @@ class Code(IntEnum):
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_PRODUCER_ID = 59
     GROUP_ID_NOT_FOUND = 69
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
     FENCED_INSTANCE_ID = 82
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -111,8 +114,8 @@ PRODUCE: Table = {
     Code.LEADER_NOT_AVAILABLE: Verdict.MOVED,
     Code.NOT_LEADER_OR_FOLLOWER: Verdict.MOVED,
     Code.REPLICA_NOT_AVAILABLE: Verdict.MOVED,
-    # With transaction version 2 also: the leader does not reach the transaction's coordinator.
-    Code.NOT_ENOUGH_REPLICAS: Verdict.MOVED,
+    # With transaction version 2 also: two adds of one transaction met inside the broker. That passes at once.
+    Code.NOT_ENOUGH_REPLICAS: Verdict.AGAIN,
     Code.KAFKA_STORAGE_ERROR: Verdict.DOUBT,
     Code.REQUEST_TIMED_OUT: Verdict.DOUBT,
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Verdict.DOUBT,

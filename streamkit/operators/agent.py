@@ -3,7 +3,9 @@
 State is declared as the default of a parameter, which is also its documentation and, in a unit test, the place
 where a stand-in is given:
 
-    async def dedup(click: Click, ctx: Context[str, Click], seen: Value[bool] = value(bool, default=False)) -> None:
+    async def dedup(click: Click, ctx: Context[str, Click], seen: ValueState[bool] = value(bool, False)) -> None:
+
+An agent has no local variables that live longer than a call, so its state can be kept, moved and replayed.
 """
 
 import inspect
@@ -21,7 +23,8 @@ from streamkit.state.views import Declaration
 class AgentProcessor(msgspec.Struct, frozen=True):
     """An agent function as a Processor."""
 
-    function: types.FunctionType
+    # Any, for the type checker would take a function in a class for a method.
+    function: Any
 
     def declarations(self) -> Mapping[str, Declaration]:
         """The parameters whose default is a declaration of state."""
@@ -30,7 +33,7 @@ class AgentProcessor(msgspec.Struct, frozen=True):
 
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handler:  # noqa: ARG002
         """A copy of the function whose defaults are the views of one task: state costs nothing to hand over."""
-        own = _with_defaults(self.function, views)
+        own: Any = _with_defaults(self.function, views)
         return _without_suspension(own) if inspect.iscoroutinefunction(own) else own
 
 
@@ -48,7 +51,9 @@ def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
     where = f'agent "{function.__name__}"'
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidPipeline(
-            "an agent does not yield", where=where, hint="send results with ctx.emit(value), as often as needed"
+            "an agent does not yield",
+            where=where,
+            hint="send results with ctx.emit(value), as often as needed",
         )
     parameters = list(inspect.signature(function).parameters.values())
     unfilled = [each.name for each in parameters[2:] if not isinstance(each.default, Declaration)]
@@ -57,7 +62,7 @@ def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
         raise InvalidPipeline(
             f"an agent takes a value, a context and declared state, got ({got})",
             where=where,
-            hint="write def agent(value, ctx, seen=value(bool, default=False))",
+            hint="write def agent(value, ctx, seen=value(bool, False))",
         )
     return AgentProcessor(function)
 

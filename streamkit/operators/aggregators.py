@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from streamkit.codec.annotations import class_arguments, returned_type
-from streamkit.codec.naming import call_name, type_name
+from streamkit.codec.naming import type_name
 from streamkit.errors import InvalidPipeline, UserCodeError
 
 T = TypeVar("T")
@@ -89,7 +89,9 @@ class Count(Aggregator[Any, int, int]):
 class Fold(Aggregator[T, Any, R]):
     """Sum, minimum or maximum of `fn(value)`: the first is the accumulator, `combine` brings in the others."""
 
-    def __init__(self, name: str, fn: Callable[[T], R], combine: Callable[[R, R], R], number_type: Any) -> None:
+    def __init__(
+        self, name: str, fn: Callable[[T], R], combine: Callable[[Any, Any], Any], number_type: Any
+    ) -> None:
         self.fn = fn
         self.combine = combine
         self._name = name
@@ -123,7 +125,7 @@ class Fold(Aggregator[T, Any, R]):
         if self._is_checked and not isinstance(number, self._type):
             raise UserCodeError(
                 f"{self._name} met a {type_name(type(number))} where it expected {type_name(self._type)}",
-                hint=f"say of which type the results are: {self._name}_of(..., type={type_name(type(number))})",
+                hint=f"say of which type the results are: pass to={type_name(type(number))}, or annotate the function",
             )
         return number
 
@@ -137,19 +139,19 @@ def count() -> Aggregator[Any, int, int]:
     return Count()
 
 
-def sum_of(fn: Callable[[T], R], *, type: Any = None) -> Aggregator[T, Any, R]:  # noqa: A002
-    """The sum of `fn(value)`. `type`, or the annotation of `fn`, is needed if it is neither int nor float."""
-    return Fold("sum", fn, operator.add, _declared(fn, type, NUMBER))
+def sum_of(fn: Callable[[T], R], *, to: Any = None) -> Aggregator[T, Any, R]:
+    """The sum of `fn(value)`. `to`, or the annotation of `fn`, is needed if it is neither int nor float."""
+    return Fold("sum", fn, operator.add, _declared(fn, to, NUMBER))
 
 
-def min_of(fn: Callable[[T], R], *, type: Any = None) -> Aggregator[T, Any, R]:  # noqa: A002
-    """The smallest `fn(value)`. `type`, or the annotation of `fn`, is needed if it is not int, float or str."""
-    return Fold("min", fn, min, _declared(fn, type, SCALAR))
+def min_of(fn: Callable[[T], R], *, to: Any = None) -> Aggregator[T, Any, R]:
+    """The smallest `fn(value)`. `to`, or the annotation of `fn`, is needed if it is not int, float or str."""
+    return Fold("min", fn, min, _declared(fn, to, SCALAR))
 
 
-def max_of(fn: Callable[[T], R], *, type: Any = None) -> Aggregator[T, Any, R]:  # noqa: A002
-    """The largest `fn(value)`. `type`, or the annotation of `fn`, is needed if it is not int, float or str."""
-    return Fold("max", fn, max, _declared(fn, type, SCALAR))
+def max_of(fn: Callable[[T], R], *, to: Any = None) -> Aggregator[T, Any, R]:
+    """The largest `fn(value)`. `to`, or the annotation of `fn`, is needed if it is not int, float or str."""
+    return Fold("max", fn, max, _declared(fn, to, SCALAR))
 
 
 def _declared(fn: Callable[..., Any], given: Any, otherwise: Any) -> Any:

@@ -115,7 +115,7 @@ class ShuffleStep(msgspec.Struct, frozen=True):
         return EncodeError(
             f"key_by expects keys of type {type_name(self.key_type)}, got a {got}",
             where=f'step "{step}"',
-            hint=f"pass key={got} to key_by, or annotate the return type of its function",
+            hint=f"pass key_type={got} to key_by, or annotate the return type of its function",
         )
 
     def _unwritable_value(self, step: str, value: Any, error: Exception) -> EncodeError:

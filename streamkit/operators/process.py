@@ -1,12 +1,14 @@
 """Operators for full control: a class with its own state, called once per record.
 
     class Dedup(Operator[str, Click, Click]):
-        seen = value(bool, default=False)
+        seen = value(bool, False)
 
         def on_record(self, value: Click, ctx: Context[str, Click]) -> None:
             if not self.seen.get():
                 self.seen.set(True)
                 ctx.emit(value)
+
+State belongs to the key of the record. Agents (`operators/agent.py`) run on the same step.
 """
 
 import copy
@@ -47,7 +49,11 @@ class Context(Generic[K, R]):
 
     @property
     def key(self) -> K:
-        """The key of the record."""
+        """The key of the record.
+
+        Raises:
+            UserCodeError: the record has none.
+        """
         key: K = self._keys[self._current.key]
         return key
 
@@ -64,7 +70,7 @@ class Operator(ABC, Generic[K, T, R]):
     nothing but declared state survives a restart.
     """
 
-    def open(self, ctx: Context[K, R]) -> None:  # noqa: B027 - a hook that may stay empty
+    def open(self, ctx: Context[K, R]) -> None:
         """Called once per task before the first record, and again when a task starts over."""
 
     @abstractmethod
@@ -128,11 +134,15 @@ class ProcessStep(msgspec.Struct, frozen=True):
             )
             for name, spec in self._specs().items()
         }
-        ctx: Context[Any, Any] = Context(scope.partition, current, DecodedKeys(self.key_type), following)
+        ctx: Context[Any, Any] = Context(
+            scope.partition, current, DecodedKeys(self.key_type, self.name), following
+        )
         handle = self.processor.start(views, ctx)
+        # Without state a record needs no key, unless the user asks for it.
+        is_keyed = bool(views)
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
-            if key is None:
+            if key is None and is_keyed:
                 raise missing_key(step)
             current.key = key
             ctx.timestamp = timestamp

@@ -111,24 +111,25 @@ class MapKeyed(msgspec.Struct, frozen=True):
     def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
         """As `Step.bind`."""
         fn = self.fn
-        keys = DecodedKeys(self.key_type)
+        keys = DecodedKeys(self.key_type, self.name)
 
-        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
-            if key is None:
-                raise missing_key(step)
+        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
             following(key, fn(keys[key], value), timestamp)
 
         return push
 
 
 class DecodedKeys(dict[bytes, Any]):
-    """key bytes -> key, remembered: a known key costs one lookup."""
+    """key bytes -> key, remembered: a known key costs one lookup. A missing key (None) is never known and raises."""
 
-    def __init__(self, key_type: Any) -> None:
+    def __init__(self, key_type: Any, step: str) -> None:
         super().__init__()
         self._decode = key_codec(key_type).decode
+        self._step = step
 
-    def __missing__(self, key: bytes) -> Any:
+    def __missing__(self, key: bytes | None) -> Any:
+        if key is None:
+            raise missing_key(self._step)
         if len(self) >= REMEMBERED_KEYS_MAX:
             self.clear()
         decoded = self[key] = self._decode(key)

@@ -18,9 +18,10 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Membership, Writer
 from streamkit.operators.step import Append
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.commit import Committer
+from streamkit.runtime.commit import Committer, SpanEndFailed
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.routes import dead_letter_lane, output_appenders
@@ -42,7 +43,6 @@ class Parts(msgspec.Struct):
     """What an agent is made of; the worker, the harness and the simulation put it together."""
 
     plan: Plan
-    fingerprint: str
     log: Log
     writer: Writer
     membership: Membership
@@ -57,6 +57,7 @@ class Agent:
     """Runs the tasks of one worker until it is told to stop."""
 
     def __init__(self, parts: Parts) -> None:
+        plan = identify(parts.plan)
         self._parts = parts
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
@@ -64,8 +65,8 @@ class Agent:
         self._outputs: dict[str, Append] = output_appenders(parts.plan, self._outbox, parts.partition_counts)
         letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
         self._failures = Failures(parts.plan.on_error, letters)
-        self._committer = Committer(parts.writer, self._outbox, parts.fingerprint, parts.now_ms)
-        self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, parts.fingerprint)
+        self._committer = Committer(parts.writer, self._outbox, plan, parts.now_ms)
+        self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, plan)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._span_started_s: float | None = None
@@ -132,7 +133,11 @@ class Agent:
 
     async def _commit(self) -> None:
         self._span_started_s = None
-        await self._committer.begin(self.roster.running(), self.roster.assignment.member)
+        try:
+            await self._committer.begin(self.roster.running(), self.roster.assignment.member)
+        except SpanEndFailed as failed:
+            log.exception("a span could not be ended", task=str(failed.task.id))
+            await self._rewind(failed.task, Verdict.STOP_TASK)
         now_s = _now_s()
         for task in self.roster.running():
             if task.state.flush_due(now_s):
@@ -221,9 +226,8 @@ class Agent:
             await self._give_up()
             first = True
         else:
-            await self._committer.begin(roster.running(), roster.assignment.member)
+            await self._commit()
             await self._committer.settle()
-            self._span_started_s = None
         assignment = await self._retry(lambda: membership.join(list(roster.tasks)))
         self._parts.on_joined(assignment.member.member_id)
         if first:
@@ -252,7 +256,7 @@ class Agent:
         """The clean end: what was processed is committed, the others learn at once that we left."""
         if self.roster.joined and not self._parts.membership.lost:
             try:
-                await self._committer.begin(self.roster.running(), self.roster.assignment.member)
+                await self._commit()
                 await self._committer.settle()
             except (Fenced, WriterDead, EncodeError) as error:
                 log.warning("the last span was not committed; it will be read again", error=str(error))

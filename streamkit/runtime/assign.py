@@ -17,6 +17,7 @@ from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
 from streamkit.runtime.chain import Decode
+from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.restore import Ownership, Restoring, StaleStore
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Restored, Task
@@ -32,13 +33,13 @@ class Roster:
     """The tasks that this worker has."""
 
     def __init__(
-        self, plan: Plan, log_: Log, stores: StateStores, settings: Settings, fingerprint: str
+        self, plan: Plan, log_: Log, stores: StateStores, settings: Settings, identity: PlanIdentity
     ) -> None:
         self._plan = plan
         self._log = log_
         self._stores = stores
         self._settings = settings
-        self._fingerprint = fingerprint
+        self._identity = identity
         self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
         self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
         self._assignment: Assignment | None = None
@@ -93,7 +94,7 @@ class Roster:
             group=self.assignment.member.group,
             writer_id=writer_id,
             live_writers=self.assignment.live_writers,
-            fingerprint=self._fingerprint,
+            plan=self._identity,
             guarantee=Guarantee(self._settings.guarantee),
             cached_values_max=self._settings.cached_values_max,
         )

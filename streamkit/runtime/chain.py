@@ -50,7 +50,7 @@ class TaskScope:
         self.flushes.append(flush)
 
 
-class RecordFailed(Exception):  # noqa: N818 - carries a record to the error policy, never leaves the runtime
+class RecordFailed(Exception):
     """The chain raised on this record; `step` names the failing step, `DECODE` if it never entered the chain."""
 
     def __init__(self, record: LogRecord, step: str, cause: Exception) -> None:
@@ -102,7 +102,7 @@ def run(records: Iterator[LogRecord], limit: int, decode: Decode, push: Push) ->
     """
     record = None
     try:
-        for record in islice(records, limit):  # noqa: B007 - the last one is the answer
+        for record in islice(records, limit):
             push(record.key, decode(record.value), record.timestamp)
     except Exception as error:
         if record is None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from streamkit.errors import Bug
+from streamkit.errors import Bug, EncodeError
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.emit import Outbox
+from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.task import Life, Task
-from streamkit.state.keys import COMMIT_KEY
+from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 
 
 class Frozen(msgspec.Struct):
@@ -29,13 +30,22 @@ class Frozen(msgspec.Struct):
     positions: dict[TopicPartition, int]
 
 
+class SpanEndFailed(Exception):
+    """The user's code or values failed while a span was being frozen; nothing of it was sent."""
+
+    def __init__(self, task: Task, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.task = task
+
+
 class Committer:
     """Ends spans, one after the other."""
 
-    def __init__(self, writer: Writer, outbox: Outbox, fingerprint: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, writer: Writer, outbox: Outbox, plan: PlanIdentity, now_ms: Callable[[], int]) -> None:
         self._writer = writer
         self._outbox = outbox
-        self._fingerprint = fingerprint
+        self._plan = plan
+        self._plan_row = plan.encode()
         self._now_ms = now_ms
         self._in_flight: asyncio.Task[None] | None = None
         self.ended_at = float("-inf")
@@ -51,25 +61,29 @@ class Committer:
 
         Raises:
             Fenced, WriterDead, EncodeError: what became of the commit before it.
+            SpanEndFailed: a task's span cannot be frozen; drop the span.
         """
         await self.settle()
         moved = [task for task in tasks if task.moved and task.life is Life.RUNNING]
         if not moved:
             return
         for task in moved:
-            for flush in task.chain.flushes:
-                flush()
-        frozen = [self._freeze(task, member) for task in moved]
+            _let_go(task)
+        frozen = [self._freeze(task) for task in moved]
         positions = {at: offset for part in frozen for at, offset in part.positions.items()}
         commit = Commit(self._outbox.take(), positions, member)
         self._in_flight = asyncio.create_task(self._write(commit, frozen), name="commit")
 
-    def _freeze(self, task: Task, member: Member) -> Frozen:
+    def _freeze(self, task: Task) -> Frozen:
         """The task's changed state and its commit record, as changelog records of the span."""
         task.span += 1
-        rows = task.state.freeze()
-        record = task.commit_record(self._writer.writer_id, member.generation, self._fingerprint)
-        rows[COMMIT_KEY] = record.encode()
+        try:
+            rows = task.state.freeze()
+        except EncodeError as error:
+            raise SpanEndFailed(task, error) from error
+        if not task.announced:
+            rows[PLAN_KEY] = self._plan_row
+        rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
         lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
         now_ms = self._now_ms()
         for key, value in rows.items():
@@ -101,3 +115,12 @@ class Committer:
             await asyncio.wait([in_flight])
             if not in_flight.cancelled():
                 in_flight.exception()
+
+
+def _let_go(task: Task) -> None:
+    """Operators that held results back until the end of the span send them on."""
+    try:
+        for flush in task.chain.flushes:
+            flush()
+    except Exception as error:
+        raise SpanEndFailed(task, error) from error

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import msgspec
 
 from streamkit.errors import Misconfigured
-from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin, TopicSpec
@@ -35,7 +34,6 @@ class Prepared(msgspec.Struct, frozen=True):
     """A plan that fits the cluster: partition counts known, internal topics known or to be made."""
 
     plan: Plan
-    fingerprint: str
     partition_counts: dict[str, int]
     missing: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
@@ -57,7 +55,7 @@ async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> P
     existing = await admin.partitions(wanted)
     findings = [_user_topic(topic, existing) for topic in dict.fromkeys([*plan.sources(), *plan.sinks()])]
     if not all(finding.good for finding in findings):
-        return Prepared(plan, "", dict(existing), (), tuple(findings))
+        return Prepared(plan, dict(existing), (), tuple(findings))
     resolved = resolve(plan, existing)
     missing: list[TopicSpec] = []
     counts = dict(existing)
@@ -67,7 +65,7 @@ async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> P
         if have is None:
             missing.append(spec)
         findings.append(_internal_topic(spec, have))
-    return Prepared(resolved, fingerprint(resolved), counts, tuple(missing), tuple(findings))
+    return Prepared(resolved, counts, tuple(missing), tuple(findings))
 
 
 async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> Prepared:
@@ -105,7 +103,11 @@ def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
 
 def _internal_topic(spec: TopicSpec, have: int | None) -> Finding:
     if have is None:
-        return Finding(f'internal topic "{spec.name}"', good=True, detail=f"will be created, {spec.partitions} partitions")
+        return Finding(
+            f'internal topic "{spec.name}"',
+            good=True,
+            detail=f"will be created, {spec.partitions} partitions",
+        )
     if have != spec.partitions and spec.config is not DEAD_LETTER_CONFIG:
         return Finding(
             f'internal topic "{spec.name}" has {have} partitions, the pipeline needs {spec.partitions}',

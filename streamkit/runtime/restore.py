@@ -13,17 +13,19 @@ The names of former owners stand in commit records: the last committed one, and 
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import structlog
 
 from streamkit.errors import Bug, IncompatiblePlan, Retry
-from streamkit.kafka.ports import Guarantee, Log, Reader
+from streamkit.graph.fingerprint import compare
+from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.task import Restored, Task
 from streamkit.state.changelog import CommitRecord
-from streamkit.state.keys import COMMIT_KEY
+from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.state.store import StateStore, StateStores
 from streamkit.state.task_state import TaskState
 
@@ -43,7 +45,7 @@ class Ownership(msgspec.Struct, frozen=True):
     group: str
     writer_id: str
     live_writers: frozenset[str]
-    fingerprint: str
+    plan: PlanIdentity
     guarantee: Guarantee
     cached_values_max: int
 
@@ -124,9 +126,7 @@ class Restoring:
                 continue
             give_up_at = loop.time() + PATIENCE_S
             for batch in fetched:
-                for record in batch.records:
-                    if record.offset >= batch.first_offset and record.key is not None:
-                        rows[record.key] = record.value
+                rows.update(_rows(batch))
                 at = batch.next_offset
             if len(rows) >= ROWS_PER_WRITE:
                 store.apply(rows, at)
@@ -192,12 +192,8 @@ class Restoring:
         state = TaskState(store, task.stage.stores, cached_values_max=ownership.cached_values_max)
         if record is None:
             return Restored(state, dict(group), 0, uuid.uuid4().hex)
-        if record.fingerprint != ownership.fingerprint:
-            raise IncompatiblePlan(
-                f"the stored state of task {task.id} was written by another version of this pipeline",
-                detail=f"its plan has the fingerprint {record.fingerprint}, this one {ownership.fingerprint}",
-                hint="compare both with `streamkit graph`; deploy the former version, or use a new pipeline name",
-            )
+        if record.fingerprint != ownership.plan.fingerprint:
+            require_compatible(store.get(PLAN_KEY), ownership.plan)
         positions = {
             TopicPartition(topic, partition): offset
             for topic, by_partition in record.positions.items()
@@ -212,6 +208,33 @@ class Restoring:
                         hint="somebody moved the group's offsets: set them back with Kafka's own tools",
                     )
         return Restored(state, {**group, **positions}, record.span, record.birth)
+
+
+def _rows(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:
+    """The changelog records of a batch as rows of the store."""
+    first = batch.first_offset
+    return (
+        (record.key, record.value)
+        for record in batch.records
+        if record.offset >= first and record.key is not None
+    )
+
+
+def require_compatible(stored: bytes | None, plan: PlanIdentity) -> None:
+    """Refuse a plan that would lose or misread the state which another plan has written.
+
+    Raises:
+        IncompatiblePlan: with a sentence for each thing that does not fit.
+    """
+    old = msgspec.json.decode(stored) if stored is not None else None
+    problems = ["It does not say which plan that was."] if old is None else compare(old, plan.description)
+    if problems:
+        raise IncompatiblePlan(
+            "the stored state was written by another version of this pipeline, which this one would lose",
+            detail="\n".join(problems),
+            hint="give the steps their former names and types back, or start under a new pipeline name",
+        )
+    log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
 
 
 class StaleStore(Retry):

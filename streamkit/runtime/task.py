@@ -10,6 +10,7 @@ from streamkit.graph.stage import Stage
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
 from streamkit.runtime.chain import Chain, Decode, TaskScope, bind
+from streamkit.runtime.identity import PlanIdentity
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
 
@@ -17,8 +18,8 @@ from streamkit.state.task_state import TaskState
 class Life(Enum):
     """The life of a task.
 
-    CREATED -> RESTORING -> RUNNING <-> WAITING        a failed task waits, then runs again
-        \\________\\___________\\_________\\____> CLOSED    a lost partition closes from any state
+    CREATED -> RESTORING -> RUNNING <-> WAITING    a failed task waits, then runs again
+    every state -> CLOSED                          a lost partition closes its task at once
     """
 
     CREATED = "created"
@@ -35,6 +36,14 @@ ALLOWED: Mapping[Life, frozenset[Life]] = {
     Life.WAITING: frozenset({Life.RESTORING, Life.RUNNING, Life.CLOSED}),
     Life.CLOSED: frozenset(),
 }
+
+
+class Condemned(msgspec.Struct, frozen=True):
+    """Why a record will be set aside when it is reached again."""
+
+    step: str
+    error: str
+    traceback: str
 
 
 class Restored(msgspec.Struct):
@@ -63,10 +72,10 @@ class Task:
         self.span = 0
         self.birth = ""
         # Offsets which the error policy has condemned: they go to the dead letters without being run.
-        self.condemned: dict[TopicPartition, dict[int, "Condemned"]] = {}
+        self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
         self.wake_at = 0.0
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
-        self._announced = False
+        self.announced = False
         self.failures = 0
         self._state: TaskState | None = None
         self._chain: Chain | None = None
@@ -97,7 +106,7 @@ class Task:
         self.committed = dict(restored.positions)
         self.span = restored.span
         self.birth = restored.birth
-        self._announced = False
+        self.announced = False
         self.rewind(outputs)
         self.move(Life.RUNNING)
 
@@ -105,20 +114,20 @@ class Task:
         """Forget everything since the last commit: state, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)
-        self.moved = not self._announced
+        self.moved = not self.announced
         self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, outputs))
 
     def landed(self, positions: Mapping[TopicPartition, int]) -> None:
         """A commit with these positions has ended."""
         self.committed = dict(positions)
         self.failures = 0
-        self._announced = True
+        self.announced = True
         for partition, offset in positions.items():
             condemned = self.condemned.get(partition)
             if condemned:
                 self.condemned[partition] = {at: why for at, why in condemned.items() if at >= offset}
 
-    def commit_record(self, writer_id: str, generation: int, fingerprint: str) -> CommitRecord:
+    def commit_record(self, writer_id: str, plan: PlanIdentity) -> CommitRecord:
         """The record of the commit that is about to be made."""
         positions: dict[str, dict[int, int]] = {}
         for partition, offset in self.positions.items():
@@ -126,10 +135,10 @@ class Task:
         return CommitRecord(
             positions=positions,
             writer_id=writer_id,
-            generation=generation,
+            generation=plan.generation,
             span=self.span,
             birth=self.birth,
-            fingerprint=fingerprint,
+            fingerprint=plan.fingerprint,
         )
 
     def suspend(self) -> None:
@@ -143,11 +152,3 @@ class Task:
         """Give the task up."""
         self.suspend()
         self.move(Life.CLOSED)
-
-
-class Condemned(msgspec.Struct, frozen=True):
-    """Why a record will be set aside when it is reached again."""
-
-    step: str
-    error: str
-    traceback: str

@@ -10,11 +10,11 @@ None means absent everywhere. A list, dict or struct that was changed in place m
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
 
-from streamkit.errors import InvalidPipeline, Misconfigured
+from streamkit.errors import Bug, InvalidPipeline, Misconfigured
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ValueFormat
@@ -47,15 +47,15 @@ class CurrentKey:
         )
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """What the user said about a piece of state."""
+class Declaration:
+    """A piece of state as a user declares it: what `ValueState` and `MapState` have in common."""
 
-    kind: Literal["value", "map"]
-    value_type: Any
-    map_key_type: Any = None
-    name: str | None = None
-    version: int = 1
-    upcasters: Upcasters = {}
+    __slots__ = ("_current", "_draft")
+
+    def __init__(self, draft: StoreSpec) -> None:
+        # Without a name if the user gave none.
+        self._draft = draft
+        self._current = CurrentKey()
 
     def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
         """The store of this state, named by the user or else for the step and the attribute that hold it.
@@ -63,42 +63,35 @@ class Declared(msgspec.Struct, frozen=True):
         Raises:
             InvalidPipeline: a type that cannot be stored.
         """
-        spec = StoreSpec(
-            name=self.name or f"{owner_step_name}.{attribute_name}",
-            kind=self.kind,
-            value_type=self.value_type,
-            map_key_type=self.map_key_type,
-            version=self.version,
-            upcasters=self.upcasters,
-        )
+        name = self._draft.name or f"{owner_step_name}.{attribute_name}"
+        spec = msgspec.structs.replace(self._draft, name=name)
         ValueFormat(spec)  # for its checks, at the place that the user can correct
         return spec
 
+    def bind(self, cells: Any, current: CurrentKey) -> Any:
+        """This state in one task: that of whatever key `current` holds when it is used."""
+        raise Bug(f"a {type(self).__name__} is no state", detail=f"cells {cells!r}, key {current!r}")
 
-class ValueState(Generic[V]):
+
+class ValueState(Declaration, Generic[V]):
     """One value for the key of the record in hand.
 
     As declared it belongs to no task, and every use of it raises Misconfigured.
     """
 
-    __slots__ = ("_cache", "_current", "_declared", "_default", "_dirty", "_load")
+    __slots__ = ("_cache", "_default", "_dirty", "_load")
 
     _cache: dict[bytes, Any]
     _dirty: dict[bytes, None]
     _load: Callable[[bytes], Any]
 
-    def __init__(self, declared: Declared, default: Callable[[], V]) -> None:
-        self._declared = declared
+    def __init__(self, draft: StoreSpec, default: Callable[[], V]) -> None:
+        super().__init__(draft)
         self._default = default
-        self._current = CurrentKey()
-
-    def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
-        """The store that this state needs."""
-        return self._declared.spec(owner_step_name, attribute_name)
 
     def bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
         """This state in one task: the value of whatever key `current` holds when it is used."""
-        bound = ValueState(self._declared, self._default)
+        bound = ValueState(self._draft, self._default)
         bound._current = current
         bound._cache = cells.cache
         bound._dirty = cells.dirty
@@ -134,27 +127,19 @@ class ValueState(Generic[V]):
         self._dirty[key] = None
 
 
-class MapState(Generic[K, V]):
+class MapState(Declaration, Generic[K, V]):
     """One map for the key of the record in hand; each entry is stored on its own, so a map may be large.
 
     As declared it belongs to no task, and every use of it raises Misconfigured.
     """
 
-    __slots__ = ("_cells", "_current", "_declared")
+    __slots__ = ("_cells",)
 
     _cells: MapCells
 
-    def __init__(self, declared: Declared) -> None:
-        self._declared = declared
-        self._current = CurrentKey()
-
-    def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
-        """The store that this state needs."""
-        return self._declared.spec(owner_step_name, attribute_name)
-
     def bind(self, cells: MapCells, current: CurrentKey) -> "MapState[K, V]":
         """This state in one task: the map of whatever key `current` holds when it is used."""
-        bound: MapState[K, V] = MapState(self._declared)
+        bound: MapState[K, V] = MapState(self._draft)
         bound._current = current
         bound._cells = cells
         return bound
@@ -255,10 +240,8 @@ def value(
     Raises:
         InvalidPipeline: the default is not of the declared type, or the type cannot be stored.
     """
-    declared = Declared(
-        "value", value_type, name=name, version=version, upcasters={} if upcasters is None else upcasters
-    )
-    return ValueState(declared, _default_maker(declared, default))
+    draft = StoreSpec(name or "", "value", value_type, version=version, upcasters=upcasters or {})
+    return ValueState(draft, _default_maker(draft, default))
 
 
 def map_of(
@@ -274,16 +257,14 @@ def map_of(
     Map keys are text, integers of 64 bits or bytes, which sort as such, or anything else that MessagePack can
     write. `name`, `version` and `upcasters` are those of `value`.
     """
-    return MapState(
-        Declared("map", value_type, key_type, name, version, {} if upcasters is None else upcasters)
-    )
+    return MapState(StoreSpec(name or "", "map", value_type, key_type, version, upcasters or {}))
 
 
-def _default_maker(declared: Declared, default: Any) -> Callable[[], Any]:
+def _default_maker(draft: StoreSpec, default: Any) -> Callable[[], Any]:
     """A function that gives the default to one reader: itself if it cannot change, else a copy."""
     if default is None:
         return lambda: None
-    stored = ValueFormat(declared.spec("", "default"))
+    stored = ValueFormat(draft)
     data = stored.encode(default)
     try:
         copy = stored.decode(data)

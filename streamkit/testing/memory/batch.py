@@ -6,8 +6,8 @@ from streamkit.kafka.ports import Headers
 # Kafka's fixed cost of a batch, and the least a record costs beside its key, value and headers.
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 7
-# A little below the broker's default limit of a message, which counts the batch as a whole.
-BATCH_BYTES_MAX = 1_000_000
+# As in the real writer: under the broker's default limit of a message, which counts the batch as a whole.
+BATCH_BYTES_MAX = 900_000
 
 Draft = tuple[int, bytes | None, bytes | None, Headers]
 

@@ -92,6 +92,11 @@ class Group:
         member.deadline = now + member.options.session_timeout_s
         return self.assignments[member_id]
 
+    def is_waiting(self, member_id: str) -> bool:
+        """Whether the round that this member joined is still going on."""
+        member = self.members.get(member_id)
+        return self.phase is Phase.JOINING and member is not None and member.has_joined
+
     def heartbeat(self, member: Member, now: float) -> None:
         """Say that a member lives; refused if a round wants it, or if it is not of this generation."""
         self.check(member)
@@ -164,7 +169,9 @@ class Group:
         tasks: Mapping[str, tuple[TaskId, ...]] = assign(stages, claims)
         live = frozenset(member.options.writer_id for member in self.members.values())
         self.assignments = {
-            member_id: Assignment(Member(self.name, member_id, self.generation), tasks.get(member_id, ()), live)
+            member_id: Assignment(
+                Member(self.name, member_id, self.generation), tasks.get(member_id, ()), live
+            )
             for member_id in self.members
         }
         for member in self.members.values():

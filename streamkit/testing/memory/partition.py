@@ -57,7 +57,11 @@ class StoredBatch:
     __slots__ = ("base_offset", "next_offset", "records", "size_bytes", "transaction")
 
     def __init__(
-        self, base_offset: int, records: Sequence[MemoryRecord], size_bytes: int, transaction: Transaction | None
+        self,
+        base_offset: int,
+        records: Sequence[MemoryRecord],
+        size_bytes: int,
+        transaction: Transaction | None,
     ) -> None:
         self.base_offset = base_offset
         self.next_offset = base_offset + max(1, len(records))

@@ -1,0 +1,77 @@
+"""The command line: `streamkit <noun> <verb>`. Here are only the table of contents and the way errors end.
+
+Exit codes: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 130 ended by a second Ctrl-C.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from cyclopts import App, CycloptsError
+
+from streamkit.cli.output import Misuse, say_error
+from streamkit.errors import StreamkitError
+from streamkit.telemetry.logs import configure_logs
+
+DEBUG_FLAG = "--debug"
+
+app = App(
+    name="streamkit",
+    help="Stateful, exactly-once stream processing for Python teams, on the Kafka they already run.",
+    help_epilogue=(
+        "Data goes to standard output, talk to standard error. What changes something prints its plan and acts only "
+        "with `--execute`. Every setting can be given as STREAMKIT_<NAME>. `--debug` adds Python tracebacks.\n\n"
+        "Exit codes: 0 done, 1 failed, 2 misuse, 3 plan not empty (`--exit-code`)."
+    ),
+    help_format="markdown",
+    version=version("streamkit"),
+    result_action="return_value",
+)
+app["--help"].group = app["--version"].group = "Options"
+
+# Imported when they are called: `streamkit graph` does not wait for the client of Kafka.
+for _name, _place in {
+    "run": "run:run",
+    "dev": "dev:dev",
+    "check": "check:check",
+    "graph": "graph:graph",
+    "topics": "topics:app",
+    "offsets": "offsets:app",
+}.items():
+    app.command(f"streamkit.cli.{_place}", name=_name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; no error leaves this function."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG_FLAG in given
+    try:
+        configure_logs()
+        result = app(
+            [each for each in given if each != DEBUG_FLAG], exit_on_error=False, print_error=False
+        )
+    except CycloptsError as error:
+        say_error(_misuse(error), debug=debug)
+        return 2
+    except Misuse as error:
+        say_error(error, debug=debug)
+        return 2
+    except StreamkitError as error:
+        say_error(error, debug=debug)
+        return 1
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 130
+    except Exception as error:  # noqa: BLE001 - the last line of defence: words, not a traceback
+        say_error(error, debug=debug)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _misuse(error: CycloptsError) -> Misuse:
+    command = " ".join(["streamkit", *(error.command_chain or ())])
+    problem = str(error).strip().rstrip(".")
+    return Misuse(problem[:1].lower() + problem[1:], hint=f"`{command} --help` shows what it takes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

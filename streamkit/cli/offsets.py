@@ -1,0 +1,98 @@
+"""`streamkit offsets`: where a pipeline stands, and where it begins."""
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+from rich.console import RenderableType
+
+from streamkit.cli.load import load_pipeline
+from streamkit.cli.offsets_plan import (
+    OffsetsReport,
+    ResetPlan,
+    plan_reset,
+    report_offsets,
+    require_free_to_move,
+)
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target, connected
+from streamkit.cli.output import Cell, facts, grid, say, show
+from streamkit.model.ids import TopicPartition
+
+app = App(name="offsets", help="Where a pipeline stands in its topics, and where it begins.")
+
+
+@app.command(name="show")
+async def show_offsets(
+    target: Target, /, *, cluster: Cluster = DEFAULT_CLUSTER, output: Output = "table"
+) -> None:
+    """Show position, end and lag of every input partition, stage by stage.
+
+    A position of `-` means that nothing was committed yet; its lag is the whole topic. Shuffles are counted like any
+    input, so lag tells which stage is behind.
+    """
+    plan = load_pipeline(target).plan()
+    async with connected(cluster.load()) as log:
+        report = await report_offsets(plan, log.admin())
+    rows: list[list[Cell]] = []
+    for stage in report.stages:
+        rows += [
+            [stage.stage, each.topic, each.partition, each.position, each.end_offset, each.lag_records]
+            for each in stage.inputs
+        ]
+    headers = ("stage", "topic", "partition", "position", "end", "lag")
+    show(report, output, _head(report), "", grid(headers, rows), "", _totals(report))
+
+
+@app.command
+async def reset(  # noqa: PLR0913 - each flag is a word of the command
+    target: Target,
+    /,
+    *,
+    to: Annotated[
+        str,
+        Parameter(
+            help="`earliest`, `latest`, an offset, or a time such as `2026-01-31T08:00:00Z` (UTC unless it says so)."
+        ),
+    ],
+    topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None,
+    execute: Annotated[bool, Parameter(negative=(), help="Set the positions; without it the plan is shown.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    output: Output = "table",
+) -> None:
+    """Choose where a pipeline begins to read, before its first start.
+
+    Refused once the pipeline has committed state: its state was built from the records before its positions, and moving
+    one without the other would count records twice or not at all. Refused while its workers run.
+    """
+    plan = load_pipeline(target).plan()
+    async with connected(cluster.load()) as log:
+        admin = log.admin()
+        await require_free_to_move(plan, admin)
+        planned = await plan_reset(plan, admin, to, topic)
+        if execute:
+            positions = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
+            await admin.reset_positions(plan.name, positions)
+            planned = msgspec.structs.replace(planned, executed=True)
+    show(planned, output, _moves(planned))
+    if execute:
+        say(f"{len(planned.moves)} positions of group {planned.group} are set", style="green")
+    else:
+        say("nothing was changed; add --execute to set these positions", style="dim")
+
+
+def _head(report: OffsetsReport) -> RenderableType:
+    return facts(
+        ("pipeline", report.pipeline), ("workers", str(report.members)), ("lag", f"{report.lag_records:,} records")
+    )
+
+
+def _totals(report: OffsetsReport) -> RenderableType:
+    rows: list[list[Cell]] = [[stage.stage, len(stage.inputs), stage.lag_records] for stage in report.stages]
+    return grid(("stage", "partitions", "lag"), rows)
+
+
+def _moves(planned: ResetPlan) -> RenderableType:
+    rows: list[list[Cell]] = [[each.topic, each.partition, each.before, each.after] for each in planned.moves]
+    return grid(("topic", "partition", "position", "new position"), rows)
+
+

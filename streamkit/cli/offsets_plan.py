@@ -1,0 +1,192 @@
+"""Where a pipeline stands in its inputs, and where it could be put before its first start. Decides; does not act."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from streamkit.cli.output import Misuse
+from streamkit.errors import Misconfigured
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import Admin
+from streamkit.model.ids import TopicPartition
+
+# Positions that a transaction holds pending are stable again within a span, or after its owner was fenced.
+POSITIONS_TIMEOUT_S = 10.0
+
+
+class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """One input partition: `position` is the next record to read, None before the first commit."""
+
+    topic: str
+    partition: int
+    position: int | None
+    end_offset: int
+    lag_records: int
+
+
+class StageOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs of one stage."""
+
+    stage: str
+    inputs: list[PartitionOffsets]
+    lag_records: int
+
+
+class OffsetsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline's positions. `members` counts the workers in its group now."""
+
+    pipeline: str
+    group: str
+    members: int
+    stages: list[StageOffsets]
+    lag_records: int
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition's position, before and after."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class ResetPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The positions that would be set. `executed` tells whether they were."""
+
+    pipeline: str
+    group: str
+    to: str
+    moves: list[Move]
+    executed: bool = False
+
+
+async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
+    """Positions, ends and lag of every input that exists."""
+    topics = [each.topic for stage in plan.stages for each in stage.inputs]
+    partitions = await partitions_of(topics, admin)
+    starts = await admin.start_offsets(partitions)
+    ends = await admin.end_offsets(partitions, committed=True)
+    positions = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    stages = []
+    for stage in plan.stages:
+        names = [each.topic for each in stage.inputs]
+        inputs = [
+            PartitionOffsets(
+                topic=each.topic,
+                partition=each.partition,
+                position=positions.get(each),
+                end_offset=ends[each],
+                lag_records=max(0, ends[each] - max(positions.get(each, 0), starts[each])),
+            )
+            for each in partitions
+            if each.topic in names
+        ]
+        stages.append(StageOffsets(stage=stage.name, inputs=inputs, lag_records=sum(each.lag_records for each in inputs)))
+    return OffsetsReport(
+        pipeline=plan.name,
+        group=plan.name,
+        members=len(await admin.members(plan.name)),
+        stages=stages,
+        lag_records=sum(stage.lag_records for stage in stages),
+    )
+
+
+async def partitions_of(topics: Iterable[str], admin: Admin) -> list[TopicPartition]:
+    """All partitions of the topics that exist, in the order given."""
+    names = list(dict.fromkeys(topics))
+    counts = await admin.partitions(names)
+    return [TopicPartition(name, number) for name in names for number in range(counts.get(name, 0))]
+
+
+async def require_free_to_move(plan: Plan, admin: Admin) -> None:
+    """Refuse to tear positions from the state that was built up to them.
+
+    Raises:
+        Misconfigured: workers are running, or the pipeline has committed state.
+    """
+    members = await admin.members(plan.name)
+    if members:
+        raise Misconfigured(
+            f'pipeline "{plan.name}" is running: its group has {len(members)} member{"s" if len(members) > 1 else ""}',
+            hint="stop its workers first; after a crash the group forgets them within the session time-out",
+        )
+    changelogs = await partitions_of(plan.changelogs(), admin)
+    ends = await admin.end_offsets(changelogs, committed=False) if changelogs else {}
+    written = sorted({partition.topic for partition, end in ends.items() if end > 0})
+    if written:
+        raise Misconfigured(
+            f'pipeline "{plan.name}" has committed state, and its positions belong to that state',
+            where=f"changelog {', '.join(written)}",
+            detail="Its state holds the effect of every record before these positions. Other positions would count\n"
+            "records twice, or leave some out, and the next start would notice and stop.",
+            hint=f'give the pipeline a new name (pipeline("{plan.name}-2")): it starts with empty state, and its\n'
+            "positions can be set before its first start. Moving state and positions together needs a savepoint.",
+        )
+
+
+async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> ResetPlan:
+    """The positions of the source topics that `to` means: earliest, latest, a time, or an offset.
+
+    Raises:
+        Misconfigured: a topic is missing, or the offset is outside the log.
+        Misuse: `to` means nothing, or the pipeline does not read the topic.
+    """
+    sources = plan.sources()
+    if topic is not None and topic not in sources:
+        raise Misuse(f'pipeline "{plan.name}" does not read topic "{topic}"', hint=f"it reads: {', '.join(sources)}")
+    chosen = sources if topic is None else (topic,)
+    partitions = await partitions_of(chosen, admin)
+    missing = [name for name in chosen if not any(each.topic == name for each in partitions)]
+    if missing:
+        raise Misconfigured(
+            f'topic "{missing[0]}" does not exist', hint="`streamkit topics list` shows what there is"
+        )
+    wanted = await _wanted(to, partitions, admin)
+    before = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    moves = [
+        Move(topic=each.topic, partition=each.partition, before=before.get(each), after=wanted[each])
+        for each in partitions
+    ]
+    return ResetPlan(pipeline=plan.name, group=plan.name, to=to, moves=moves)
+
+
+async def _wanted(
+    to: str, partitions: list[TopicPartition], admin: Admin
+) -> Mapping[TopicPartition, int]:
+    if to == "earliest":
+        return await admin.start_offsets(partitions)
+    if to == "latest":
+        return await admin.end_offsets(partitions, committed=True)
+    if to.isdigit():
+        return await _at_offset(int(to), partitions, admin)
+    return await admin.offsets_for_time(partitions, _milliseconds(to))
+
+
+async def _at_offset(
+    offset: int, partitions: list[TopicPartition], admin: Admin
+) -> dict[TopicPartition, int]:
+    starts = await admin.start_offsets(partitions)
+    ends = await admin.end_offsets(partitions, committed=True)
+    for each in partitions:
+        if not starts[each] <= offset <= ends[each]:
+            raise Misconfigured(
+                f"offset {offset} is outside {each}, which holds {starts[each]} to {ends[each]}",
+                hint="name one topic with --topic, or use earliest, latest or a time",
+            )
+    return dict.fromkeys(partitions, offset)
+
+
+def _milliseconds(to: str) -> int:
+    """A time as ISO 8601; without an offset it is taken as UTC."""
+    try:
+        moment = datetime.fromisoformat(to)
+    except ValueError:
+        raise Misuse(
+            f'"{to}" is no place in a topic',
+            hint="use earliest, latest, an offset such as 1200, or a time such as 2026-01-31T08:00:00+01:00",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,72 @@
+"""Options that several commands share, and what they become."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from streamkit.cli.output import OutputFormat
+from streamkit.config import Settings
+from streamkit.kafka.log import KafkaLog
+
+# A person waits at the terminal: one answer within this time, or the address is wrong.
+ANSWER_TIMEOUT_S = 5.0
+
+Target = Annotated[
+    str,
+    Parameter(
+        name="PIPELINE",
+        env_var="STREAMKIT_PIPELINE",
+        help="Where the pipeline is: `module:name`, or `module` if it has just one. "
+        "Modules are found from the current folder.",
+    ),
+]
+Output = Annotated[
+    OutputFormat, Parameter(name=["--output", "-o"], help="The form of the data on standard output.")
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Which Kafka, and how to speak to it."""
+
+    brokers: Annotated[
+        str | None,
+        Parameter(
+            help="Address of one or more brokers, `host:port,...`. [env: STREAMKIT_BROKERS] [default: 127.0.0.1:9092]"
+        ),
+    ] = None
+    settings: Annotated[
+        Path | None,
+        Parameter(help="A TOML file with settings; flags and STREAMKIT_* variables come before it."),
+    ] = None
+
+    def load(self, **given: object) -> Settings:
+        """The settings of this command."""
+        return Settings.load(self.settings, brokers=self.brokers, **given)
+
+
+DEFAULT_CLUSTER = Cluster()
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[KafkaLog]:
+    """A connection for one command.
+
+    Raises:
+        BrokerUnreachable: nobody answers.
+    """
+    cluster = KafkaLog(
+        settings.brokers,
+        settings.security,
+        request_timeout_s=min(settings.request_timeout_s, ANSWER_TIMEOUT_S),
+    )
+    try:
+        await cluster.connect()
+        yield cluster
+    finally:
+        await cluster.close()

@@ -1,0 +1,141 @@
+"""What would have to change so that the cluster's topics are as the files declare them. Decides; does not act."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from streamkit.kafka.ports import Admin, TopicInfo, TopicSpec
+from streamkit.model.topic_file import DeclaredTopic
+
+
+class Creation(msgspec.Struct, frozen=True):
+    """A topic that is declared and not there."""
+
+    topic: str
+    partitions: int
+    replication: int | None
+    config: dict[str, str]
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """A configuration entry that has another value; `before` is None if the broker's default is in force."""
+
+    topic: str
+    entry: str
+    before: str | None
+    after: str
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """A topic that gets more partitions, and what this means for keys."""
+
+    topic: str
+    before: int
+    after: int
+    warning: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A difference that is not bridged from here."""
+
+    topic: str
+    path: str
+    problem: str
+    hint: str
+
+
+class TopicsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All differences between files and cluster. `unchanged` names the topics that have none."""
+
+    create: list[Creation]
+    configure: list[ConfigChange]
+    grow: list[Growth]
+    refused: list[Refusal]
+    unchanged: list[str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether cluster and files agree."""
+        return not (self.create or self.configure or self.grow or self.refused)
+
+
+# Readers of a topic by topic: "stage "x" of pipeline "y"".
+Readers = Mapping[str, Sequence[str]]
+
+
+async def plan_topics(declared: Sequence[DeclaredTopic], admin: Admin, readers: Readers) -> TopicsPlan:
+    """Compare the declared topics with the cluster; changes nothing."""
+    existing = await admin.describe([topic.name for topic in declared])
+    plan = TopicsPlan(create=[], configure=[], grow=[], refused=[], unchanged=[])
+    for topic in declared:
+        found = existing.get(topic.name)
+        if found is None:
+            file = topic.file
+            plan.create.append(Creation(topic.name, file.partitions, file.replication, dict(file.config)))
+        else:
+            _compare(topic, found, plan, readers)
+    return plan
+
+
+async def apply_plan(plan: TopicsPlan, admin: Admin) -> None:
+    """Do what the plan says, except what it refuses."""
+    if plan.create:
+        await admin.create(
+            [TopicSpec(each.topic, each.partitions, each.replication, each.config) for each in plan.create]
+        )
+    for growth in plan.grow:
+        await admin.add_partitions(growth.topic, growth.after)
+    entries: dict[str, dict[str, str]] = {}
+    for change in plan.configure:
+        entries.setdefault(change.topic, {})[change.entry] = change.after
+    for topic, config in entries.items():
+        await admin.configure(topic, config)
+
+
+def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, readers: Readers) -> None:
+    """Add the differences of one topic to the plan."""
+    file = topic.file
+    refusals = _refusals(topic, found)
+    changes = [
+        ConfigChange(topic.name, entry, found.config.get(entry), value)
+        for entry, value in sorted(file.config.items())
+        if found.config.get(entry) != value
+    ]
+    plan.refused.extend(refusals)
+    plan.configure.extend(changes)
+    grows = file.partitions > found.partitions
+    if grows:
+        warning = _growth_warning(readers.get(topic.name, ()))
+        plan.grow.append(Growth(topic.name, found.partitions, file.partitions, warning))
+    if not (refusals or changes or grows):
+        plan.unchanged.append(topic.name)
+
+
+def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[Refusal]:
+    file = topic.file
+    refusals: list[Refusal] = []
+    if file.partitions < found.partitions:
+        refusals.append(
+            Refusal(
+                topic.name,
+                topic.path,
+                f"has {found.partitions} partitions, its file says {file.partitions}; Kafka cannot take partitions away",
+                f"write `partitions = {found.partitions}`, or move to a topic of another name",
+            )
+        )
+    if file.replication is not None and file.replication != found.replication:
+        refusals.append(
+            Refusal(
+                topic.name,
+                topic.path,
+                f"has {found.replication} replicas, its file says {file.replication}; replicas are moved by Kafka's own tools",
+                f"use `kafka-reassign-partitions`, or write `replication = {found.replication}`",
+            )
+        )
+    return refusals
+
+
+def _growth_warning(readers: Sequence[str]) -> str:
+    if readers:
+        return f"read by {', '.join(readers)}: its tasks are bound to the present count, and it will not start again"
+    return "keys move to other partitions: a pipeline that has started on this topic will not start again"

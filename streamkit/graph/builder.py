@@ -1,0 +1,191 @@
+"""Builder: the pipeline while it is being written. Streams add nodes to it and keep none themselves.
+
+Mistakes that can be seen at once are raised here, so that the traceback ends in the user's own line.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from streamkit.codec.naming import call_name, type_name, without_none
+from streamkit.codec.values import internal_codec, key_codec, value_codec
+from streamkit.errors import InvalidPipeline
+from streamkit.graph.node import Graph, Node, Operation, Shuffle, Source, Union
+from streamkit.graph.policy import ErrorPolicy
+from streamkit.graph.validate import require_count
+from streamkit.graph.writable import require_writable
+from streamkit.model.topic import Topic
+from streamkit.operators.exchange import WriteStep
+from streamkit.operators.step import Step
+
+AnyNode = TypeVar("AnyNode", Operation, Shuffle, Union)
+
+
+class Builder:
+    """Collects the nodes of one pipeline in the order of writing."""
+
+    def __init__(self, name: str, on_error: ErrorPolicy, partitions: int | None) -> None:
+        self.name = name
+        self._on_error = on_error
+        self._partitions = partitions
+        self._nodes: list[Node] = []
+        self._sources: dict[str, int] = {}
+        self._topics: dict[str, Topic[Any]] = {}
+        self._fixed_names: set[str] = set()
+
+    def graph(self) -> Graph:
+        """What has been written so far."""
+        return Graph(
+            name=self.name, nodes=tuple(self._nodes), on_error=self._on_error, partitions=self._partitions
+        )
+
+    def read(self, topic: Topic[Any], name: str | None) -> Source:
+        """The one source of this topic; a name given by any `read` of it holds for all."""
+        self._declare(topic)
+        known = self._sources.get(topic.name)
+        if known is None:
+            source = Source(id=len(self._nodes), topic=topic, name=name)
+            self._sources[topic.name] = source.id
+            self._nodes.append(source)
+            return source
+        source = self._nodes[known]  # type: ignore[assignment]
+        if name is not None and source.name not in (None, name):
+            raise InvalidPipeline(
+                f'topic "{topic.name}" is read under two names, "{source.name}" and "{name}"',
+                detail="a pipeline reads a topic once, however many streams begin there",
+                hint=f'leave out name="{name}"',
+            )
+        if name is not None and source.name is None:
+            source = self._nodes[known] = msgspec.structs.replace(source, name=name)
+        return source
+
+    def operate(self, parent: Node, kind: str, step: Step, *, value_type: Any, is_named: bool) -> Operation:
+        """Add a step after `parent`; it keeps the key."""
+        is_fixed = is_named or bool(step.stores)
+        if is_fixed:
+            self._claim(step.name)
+        return self._add(
+            Operation(
+                id=len(self._nodes),
+                parents=(parent.id,),
+                kind=kind,
+                step=step,
+                value_type=value_type,
+                key_type=parent.key_type,
+                is_name_fixed=is_fixed,
+            )
+        )
+
+    def shuffle(
+        self,
+        parent: Node,
+        key_fn: Callable[[Any], Any],
+        *,
+        key_type: Any,
+        name: str | None,
+        partitions: int | None,
+    ) -> Shuffle:
+        """Cut after `parent`."""
+        name = name or call_name(key_fn) or "key_by"
+        value_type = self.known_type(parent, needed_by=name)
+        require_count(partitions, f'step "{name}"')
+        internal_codec(value_type)
+        key_type, _ = without_none(key_type)
+        key_codec(key_type)
+        self._claim(name)
+        return self._add(
+            Shuffle(
+                id=len(self._nodes),
+                parents=(parent.id,),
+                name=name,
+                key_fn=key_fn,
+                key_type=key_type,
+                value_type=value_type,
+                partitions=partitions,
+            )
+        )
+
+    def union(self, parents: tuple[Node, ...]) -> Union:
+        """Several streams as one. A type on which they do not agree is a type that nobody knows."""
+        return self._add(
+            Union(
+                id=len(self._nodes),
+                parents=tuple(each.id for each in parents),
+                value_type=_agreed([each.value_type for each in parents]),
+                key_type=_agreed([each.key_type for each in parents]),
+            )
+        )
+
+    def write(
+        self, parent: Node, topic: Topic[Any], key_fn: Callable[[Any], Any] | None, name: str | None
+    ) -> Operation:
+        """End a stream in a topic."""
+        self._declare(topic)
+        require_writable(parent.value_type, None if key_fn else parent.key_type, topic)
+        step = WriteStep(name or f"write_{topic.name}", topic.name, topic.value_type, topic.key_type, key_fn)
+        return self.operate(parent, "write", step, value_type=topic.value_type, is_named=name is not None)
+
+    def known_type(self, node: Node, *, needed_by: str) -> Any:
+        """The type of the values of a node.
+
+        Raises:
+            InvalidPipeline: nobody said, and the step `needed_by` must put these values into bytes.
+        """
+        if node.value_type is not None:
+            return node.value_type
+        blamed = self._where_type_was_lost(node)
+        if isinstance(blamed, Union):
+            raise InvalidPipeline(
+                f'step "{needed_by}" needs to know of which type its values are, and the united streams differ',
+                hint="bring them to one type with map(fn, to=Type) before union()",
+            )
+        name = blamed.step.name if isinstance(blamed, Operation) else needed_by
+        raise InvalidPipeline(
+            f'step "{needed_by}" needs to know of which type its values are, and step "{name}" does not say',
+            detail="values are put into bytes to be shuffled or kept, and the type chooses how",
+            hint=f'annotate the return type of the function of "{name}", or pass to=Type there',
+        )
+
+    def _where_type_was_lost(self, node: Node) -> Node:
+        """The first node upstream whose parents all have a type: the one that should have said."""
+        while True:
+            unknown = [p for p in node.parents if self._nodes[p].value_type is None]
+            if not unknown:
+                return node
+            node = self._nodes[unknown[0]]
+
+    def _add(self, node: AnyNode) -> AnyNode:
+        self._nodes.append(node)
+        return node
+
+    def _claim(self, name: str) -> None:
+        if name in self._fixed_names:
+            raise InvalidPipeline(
+                f'two steps are named "{name}"',
+                where=f'pipeline "{self.name}"',
+                detail="a name decides where state and shuffled records live, so it must be one step's alone",
+                hint='pass name="..." to one of them',
+            )
+        self._fixed_names.add(name)
+
+    def _declare(self, topic: Topic[Any]) -> None:
+        known = self._topics.get(topic.name)
+        if known is None:
+            value_codec(topic.value_type)
+            key_codec(topic.key_type)
+            self._topics[topic.name] = topic
+        elif (known.value_type, known.key_type) != (topic.value_type, topic.key_type):
+            raise InvalidPipeline(
+                f'topic "{topic.name}" is declared twice with different types',
+                detail=f"{_types(known)} and {_types(topic)}",
+                hint="declare the topic once and use that object everywhere",
+            )
+
+
+def _types(topic: Topic[Any]) -> str:
+    return f"{type_name(topic.key_type)} -> {type_name(topic.value_type)}"
+
+
+def _agreed(found: list[Any]) -> Any:
+    return found[0] if all(each == found[0] for each in found) else None

@@ -1,0 +1,176 @@
+"""A plan for the eye: text for terminals, plain data for programs, Mermaid for pages."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamkit.codec.naming import type_name
+from streamkit.graph.fingerprint import fingerprint
+from streamkit.graph.plan import Plan
+from streamkit.graph.stage import Input, Stage, StageStep
+from streamkit.operators.exchange import ShuffleStep, WriteStep
+from streamkit.state.spec import StoreSpec
+
+_KINDS = {
+    "Map": "map",
+    "Filter": "filter",
+    "FlatMap": "flat_map",
+    "Peek": "peek",
+    "MapKeyed": "map_keyed",
+    "Reduce": "reduce",
+    "Aggregate": "aggregate",
+    "ProcessStep": "process",
+    "WriteStep": "write",
+    "ShuffleStep": "key_by",
+}
+
+
+def as_text(plan: Plan) -> str:
+    """The plan as a tree, one stage after the other, each step under the one it follows."""
+    lines = [f"pipeline {plan.name}  (generation {plan.generation}, on error: {_policy(plan)})"]
+    for stage in plan.stages:
+        lines += ["", f"stage {stage.name}{_count(stage.partitions, 'task')}"]
+        shown: set[int] = set()
+        for each in stage.inputs:
+            lines.append(f"  {_arrow(each)}")
+            lines += _tree(stage, each.entry, "  ", shown)
+        lines += [f"  state {_store(store)}" for store in stage.stores]
+    return "\n".join(lines)
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, ready for JSON."""
+    return {
+        "pipeline": plan.name,
+        "generation": plan.generation,
+        "fingerprint": fingerprint(plan),
+        "key_groups": plan.key_groups,
+        "on_error": plan.on_error.action,
+        "dead_letter_topic": plan.dead_letter_topic,
+        "stages": [_stage_dict(stage) for stage in plan.stages],
+    }
+
+
+def as_mermaid(plan: Plan) -> str:
+    """The plan as a Mermaid flowchart: stages as boxes, topics between them."""
+    lines = ["flowchart LR"]
+    topics: dict[str, str] = {}
+
+    def topic(name: str) -> str:
+        if name not in topics:
+            topics[name] = f"t{len(topics)}"
+            lines.append(f'  {topics[name]}[("{_escape(name)}")]')
+        return topics[name]
+
+    for number, stage in enumerate(plan.stages):
+        lines.append(f'  subgraph s{number}["{_escape(stage.name)}"]')
+        lines += [f'    {_box(number, each)}["{_escape(_title(each))}"]' for each in stage.steps]
+        lines += [
+            f"    {_box(number, each)} --> {_box(number, stage.steps[after])}"
+            for each in stage.steps
+            for after in each.downstream
+        ]
+        lines.append("  end")
+        for each in stage.inputs:
+            lines += [f"  {topic(each.topic)} --> {_box(number, stage.steps[place])}" for place in each.entry]
+        for each_step in stage.steps:
+            if isinstance(each_step.step, WriteStep | ShuffleStep):
+                lines.append(f"  {_box(number, each_step)} --> {topic(each_step.step.topic)}")
+    return "\n".join(lines)
+
+
+def kind_of(step: object) -> str:
+    """The word with which the user wrote this step: map, key_by, write..."""
+    return _KINDS.get(type(step).__name__, type(step).__name__)
+
+
+def _tree(stage: Stage, ids: tuple[int, ...], indent: str, shown: set[int]) -> Iterator[str]:
+    """Each step once with what follows it; where branches meet again, it is only named."""
+    for place, step_id in enumerate(ids):
+        is_last = place == len(ids) - 1
+        each = stage.steps[step_id]
+        again = " (as above)" if step_id in shown else ""
+        yield f"{indent}{'└─' if is_last else '├─'} {_title(each)}{again}"
+        if not again:
+            shown.add(step_id)
+            yield from _tree(stage, each.downstream, indent + ("   " if is_last else "│  "), shown)
+
+
+def _title(each: StageStep) -> str:
+    step, kind = each.step, kind_of(each.step)
+    if isinstance(step, WriteStep):
+        return f"write -> {step.topic}"
+    if isinstance(step, ShuffleStep):
+        return f"key_by {step.name} -> {step.topic}"
+    return kind if step.name == kind else f"{kind} {step.name}"
+
+
+def _arrow(each: Input) -> str:
+    types = f"{type_name(each.key_type)} -> {type_name(each.value_type)}"
+    return f"{each.kind} {each.topic}{_count(each.partitions, 'partition')}: {types}"
+
+
+def _store(store: StoreSpec) -> str:
+    types = type_name(store.value_type)
+    if store.kind == "map":
+        types = f"{type_name(store.map_key_type)} -> {types}"
+    return f"{store.name}: {store.kind} of {types}, version {store.version}"
+
+
+def _stage_dict(stage: Stage) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "partitions": stage.partitions,
+        "changelog": stage.changelog,
+        "inputs": [
+            {
+                "topic": each.topic,
+                "kind": each.kind,
+                "key_type": type_name(each.key_type),
+                "value_type": type_name(each.value_type),
+                "partitions": each.partitions,
+                "entry": list(each.entry),
+            }
+            for each in stage.inputs
+        ],
+        "steps": [
+            {
+                "id": each.id,
+                "name": each.step.name,
+                "kind": kind_of(each.step),
+                "downstream": list(each.downstream),
+                "stores": [store.name for store in each.step.stores],
+            }
+            for each in stage.steps
+        ],
+        "outputs": [
+            {"topic": each.topic, "kind": each.kind, "partitions": each.partitions} for each in stage.outputs
+        ],
+        "stores": [
+            {
+                "name": store.name,
+                "kind": store.kind,
+                "type": type_name(store.value_type),
+                "version": store.version,
+            }
+            for store in stage.stores
+        ],
+    }
+
+
+def _policy(plan: Plan) -> str:
+    policy = plan.on_error
+    tries = f" after {policy.retries} retries" if policy.retries else ""
+    target = f" -> {plan.dead_letter_topic}" if policy.action == "dead_letter" else ""
+    return f"{policy.action}{tries}{target}"
+
+
+def _count(number: int | None, noun: str) -> str:
+    return "" if number is None else f" ({number} {noun}{'' if number == 1 else 's'})"
+
+
+def _box(stage: int, each: StageStep) -> str:
+    return f"s{stage}_{each.id}"
+
+
+def _escape(text: str) -> str:
+    return text.replace('"', "#quot;")

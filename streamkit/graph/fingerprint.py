@@ -1,0 +1,136 @@
+"""What of a plan its stored state depends on: described, compared with the plan that runs, and put into one short text.
+
+Only names, types and counts that decide where records go and what state means. Code may change, steps without state
+may come and go, stores may be added. Nothing here depends on the process, the Python version or a memory address.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from streamkit.codec.naming import type_name
+from streamkit.graph.plan import Plan
+from streamkit.graph.stage import Input, Stage
+from streamkit.state.spec import StoreSpec
+
+# A description as plain data: what JSON gives back is equal to what was written.
+Description = dict[str, Any]
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def fingerprint(plan: Plan) -> str:
+    """Sixteen hexadecimal digits that are equal if the state of one plan means the same to the other."""
+    return hashlib.sha256(_encode(describe_plan(plan))).hexdigest()[:16]
+
+
+def describe_plan(plan: Plan) -> Description:
+    """Everything about a plan that its stored state depends on."""
+    return {
+        "pipeline": plan.name,
+        "generation": plan.generation,
+        "key_groups": plan.key_groups,
+        "stages": {stage.name: describe_state(stage) for stage in plan.stages},
+    }
+
+
+def describe_state(stage: Stage) -> Description:
+    """Everything about a stage that its stored state depends on. Sources matter by key, shuffles by value too."""
+    return {
+        "partitions": stage.partitions,
+        "inputs": {each.topic: _input(each) for each in stage.inputs},
+        "stores": {store.name: _store(store) for store in stage.stores},
+    }
+
+
+def compare(old: Description, new: Description) -> list[str]:
+    """What in `new` would lose or misread the state that was written under `old`: one sentence each, none if all is well.
+
+    Both are from `describe_plan`.
+    """
+    problems: list[str] = []
+    if old["key_groups"] != new["key_groups"]:
+        problems.append(
+            f"The number of key groups changed from {old['key_groups']} to {new['key_groups']}; it can never change."
+        )
+    for name, stage in old["stages"].items():
+        if name in new["stages"]:
+            problems += compare_stage(name, stage, new["stages"][name])
+        else:
+            problems += _vanished_stage(name, stage, new)
+    return problems
+
+
+def compare_stage(name: str, old: Description, new: Description) -> list[str]:
+    """As `compare`, for one stage; both are from `describe_state`."""
+    return [*_compare_inputs(name, old, new), *_compare_stores(name, old["stores"], new["stores"])]
+
+
+def _input(each: Input) -> Description:
+    described = {"kind": each.kind, "key": type_name(each.key_type), "partitions": each.partitions}
+    # The value type of a source may change with its topic; a shuffle holds records of ours that must still be read.
+    return described | ({"value": type_name(each.value_type)} if each.kind == "shuffle" else {})
+
+
+def _store(store: StoreSpec) -> Description:
+    described: Description = {
+        "kind": store.kind,
+        "type": type_name(store.value_type),
+        "version": store.version,
+    }
+    return described | ({"map_key": type_name(store.map_key_type)} if store.kind == "map" else {})
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Counts of a plan that is not resolved are None, and say nothing."""
+    return old is not None and new is not None and old != new
+
+
+def _vanished_stage(name: str, stage: Description, new: Description) -> Iterator[str]:
+    """A stage without state may go; one with state takes the state with it."""
+    homes = {store: other for other, each in new["stages"].items() for store in each["stores"]}
+    for store in stage["stores"]:
+        if store in homes:
+            yield f'Store "{store}" moved from stage "{name}" to stage "{homes[store]}"; its state stays in the old changelog.'
+        else:
+            yield f'Stage "{name}" is gone, and with it the state of store "{store}".'
+    if not stage["stores"] and any(each["kind"] == "shuffle" for each in stage["inputs"].values()):
+        yield f'Stage "{name}" is gone; records that were shuffled to it and not yet read would be lost.'
+
+
+def _compare_inputs(name: str, old: Description, new: Description) -> Iterator[str]:
+    for topic, was in old["inputs"].items():
+        now = new["inputs"].get(topic)
+        if now is None:
+            if was["kind"] == "shuffle":
+                yield f'Stage "{name}" no longer reads shuffle "{topic}"; what is in it and not yet read would be lost.'
+            continue
+        if was["key"] != now["key"] and (was["kind"] == "shuffle" or old["stores"]):
+            yield f'The keys of "{topic}" changed from {was["key"]} to {now["key"]}; stage "{name}" would not find its state.'
+        if was.get("value") != now.get("value"):
+            yield f'The values of "{topic}" changed from {was["value"]} to {now["value"]}; records not yet read are of the old type.'
+        if _differ(was["partitions"], now["partitions"]) and (was["kind"] == "shuffle" or old["stores"]):
+            yield f'"{topic}" has {now["partitions"]} partitions instead of {was["partitions"]}; its keys have other owners in stage "{name}".'
+
+
+def _compare_stores(name: str, old: Description, new: Description) -> Iterator[str]:
+    added = {store: each for store, each in new.items() if store not in old}
+    for store, was in old.items():
+        now = new.get(store)
+        if now is None:
+            twins = sorted(other for other, each in added.items() if each == was)
+            maybe = f' (was it renamed to "{twins[0]}"?)' if twins else ""
+            yield f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.'
+        elif was["kind"] != now["kind"]:
+            yield f'Store "{store}" of stage "{name}" changed from a {was["kind"]} to a {now["kind"]}.'
+        elif was.get("map_key") != now.get("map_key"):
+            yield f'The map keys of store "{store}" of stage "{name}" changed from {was["map_key"]} to {now["map_key"]}.'
+        elif now["version"] < was["version"]:
+            yield f'Store "{store}" of stage "{name}" has version {now["version"]}, its state has version {was["version"]}.'
+        elif was["type"] != now["type"] and was["version"] == now["version"]:
+            yield (
+                f'Store "{store}" of stage "{name}" changed its type from {was["type"]} to {now["type"]}'
+                f" without a new version; declare version={was['version'] + 1} with an upcaster."
+            )

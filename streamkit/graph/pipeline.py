@@ -1,0 +1,132 @@
+"""Pipeline: where a user begins. A value that can be planned, drawn and compared; building it touches nothing."""
+
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from streamkit.codec.annotations import returned_type
+from streamkit.codec.naming import type_name
+from streamkit.errors import InvalidPipeline
+from streamkit.graph.builder import Builder
+from streamkit.graph.cut import cut
+from streamkit.graph.node import Node
+from streamkit.graph.plan import Plan
+from streamkit.graph.policy import ErrorPolicy, dead_letter
+from streamkit.graph.stream import Keyed, Stream
+from streamkit.graph.validate import require_count, require_pipeline_name
+from streamkit.model.topic import Topic
+from streamkit.operators.agent import agent_processor
+from streamkit.operators.process import Context, ProcessStep
+
+V = TypeVar("V")
+K = TypeVar("K")
+X = TypeVar("X")
+P = ParamSpec("P")
+
+# (value, context, declared state...) -> None, or a coroutine of None.
+AgentFunction = Callable[Concatenate[V, Context[Any, Any], P], X]
+
+
+class Pipeline:
+    """A graph of streams between topics, under one name. Made by `pipeline()`."""
+
+    def __init__(self, name: str, on_error: ErrorPolicy, partitions: int | None) -> None:
+        self._builder = Builder(name, on_error, partitions)
+
+    @property
+    def name(self) -> str:
+        """What the pipeline is called: the beginning of all its internal topics, and its consumer group."""
+        return self._builder.name
+
+    def read(self, topic: Topic[V], *, name: str | None = None) -> Stream[V]:
+        """A stream of the records of a topic. `name` names the stage; by default the topic does."""
+        return Stream(self._builder, self._builder.read(topic, name))
+
+    @overload
+    def read_keyed(self, topic: Topic[V], *, name: str | None = None) -> Keyed[Any, V]: ...
+    @overload
+    def read_keyed(self, topic: Topic[V], *, key_type: type[K], name: str | None = None) -> Keyed[K, V]: ...
+    def read_keyed(self, topic: Topic[V], *, key_type: Any = None, name: str | None = None) -> Keyed[Any, V]:
+        """A keyed stream of a topic that is partitioned by its key already: no shuffle.
+
+        Right only if every producer of the topic uses the same partitioner. `key_type` tells the type checker what
+        the topic declares.
+        """
+        if key_type is not None and key_type != topic.key_type:
+            raise InvalidPipeline(
+                f'topic "{topic.name}" has keys of type {type_name(topic.key_type)}, not {type_name(key_type)}',
+                hint=f'declare it as topic("{topic.name}", ..., key={type_name(key_type)})',
+            )
+        source = self._builder.read(topic, name)
+        return Keyed(self._builder, source, source.id)
+
+    def agent(
+        self,
+        topic: Topic[V],
+        *,
+        key: Callable[[V], object] | None = None,
+        key_type: Any = None,
+        to: Topic[Any] | None = None,
+        name: str | None = None,
+        partitions: int | None = None,
+    ) -> Callable[[AgentFunction[V, P, X]], AgentFunction[V, P, X]]:
+        """Call the decorated function for every record of a topic.
+
+        It takes the value, a context and its state: parameters whose default is a declaration, `seen=value(bool,
+        False)`. What it emits goes to the topic `to`. With `key` the records are brought together by that key first;
+        without, the key of the topic is the key. An `async def` may not wait for anything. The function itself is
+        returned as it is, for unit tests.
+        """
+
+        def register(function: AgentFunction[V, P, X]) -> AgentFunction[V, P, X]:
+            processor = agent_processor(function)
+            if key is None and (key_type is not None or partitions is not None):
+                raise InvalidPipeline(
+                    "key_type and partitions belong to a key, and the agent has none",
+                    where=f'agent "{processor.function.__name__}"',
+                    hint="pass key=... too, or leave them out to work by the key of the topic",
+                )
+            chosen = name or processor.function.__name__
+            source = self._builder.read(topic, None)
+            parent: Node = source
+            if key is not None:
+                parent = self._builder.shuffle(
+                    source,
+                    key,
+                    key_type=key_type or returned_type(key) or str,
+                    name=f"{chosen}_by_key",
+                    partitions=partitions,
+                )
+            step = ProcessStep(chosen, processor, parent.key_type)
+            node = self._builder.operate(
+                parent, "agent", step, value_type=to.value_type if to else None, is_named=True
+            )
+            if to is not None:
+                self._builder.write(node, to, None, None)
+            return function
+
+        return register
+
+    def plan(self, *, generation: int = 1) -> Plan:
+        """What would run. Partition counts of topics are filled in later, by `resolve`.
+
+        Raises:
+            InvalidPipeline: the pipeline, as written, has no plan.
+        """
+        return cut(self._builder.graph(), generation)
+
+    def __repr__(self) -> str:
+        return f"pipeline({self.name!r})"
+
+
+def pipeline(name: str, *, on_error: ErrorPolicy | None = None, partitions: int | None = None) -> Pipeline:
+    """Begin a pipeline.
+
+    `on_error` is `fail()`, `skip()` or `dead_letter()`, the default. `partitions` is how many tasks share the keys
+    after each shuffle; by default as many as there are upstream of it.
+
+    Raises:
+        InvalidPipeline: the name cannot begin a topic's name.
+    """
+    require_pipeline_name(name)
+    require_count(partitions, f'pipeline "{name}"')
+    return Pipeline(name, on_error or dead_letter(), partitions)

@@ -1,0 +1,136 @@
+"""What can be wrong with a whole graph, and what to do about it. Mistakes of a single call are in `graph/builder.py`."""
+
+import re
+from collections.abc import Iterable
+
+from streamkit.errors import InvalidPipeline
+from streamkit.graph.node import Graph, Operation, Source, Union
+from streamkit.model.ids import KEY_GROUPS
+from streamkit.operators.exchange import WriteStep
+
+# Kafka's own rules for the name of a topic.
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+TOPIC_NAME_MAX = 249
+# Without dots: the first dot of an internal topic's name ends the pipeline's, so no two pipelines share one.
+PIPELINE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+# A branch may end in these: they are there for what they do.
+ENDINGS = frozenset({"write", "peek", "process", "agent"})
+
+
+def require_valid(graph: Graph) -> None:
+    """Refuse a graph that has no plan.
+
+    Raises:
+        InvalidPipeline: for the first mistake, with a hint.
+    """
+    _require_source(graph)
+    _require_no_loop(graph)
+    _require_endings(graph)
+
+
+def require_pipeline_name(name: str) -> None:
+    """Refuse a name that cannot begin the names of topics."""
+    if not PIPELINE_NAME.fullmatch(name):
+        raise InvalidPipeline(
+            f'pipeline name "{name}" has characters that it may not have',
+            hint=f'use letters, digits, "-" and "_", for example pipeline("{_legal(name)}")',
+        )
+
+
+def require_topic_name(name: str, *, of: str) -> None:
+    """Refuse what Kafka would refuse as the name of a topic; `of` says whose name it is."""
+    if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidPipeline(
+            f'{of} makes the topic name "{name}", which Kafka does not take',
+            hint='use letters, digits, ".", "-" and "_"; pass name="..." where a function has other letters',
+        )
+    if len(name) > TOPIC_NAME_MAX:
+        raise InvalidPipeline(
+            f"{of} makes a topic name of {len(name)} characters; Kafka takes {TOPIC_NAME_MAX}",
+            detail=name,
+            hint='give the pipeline or the step a shorter name: name="..."',
+        )
+
+
+def require_count(partitions: int | None, where: str) -> None:
+    """Refuse a partition count that key groups cannot be shared among."""
+    if partitions is None or 1 <= partitions <= KEY_GROUPS:
+        return
+    raise InvalidPipeline(
+        f"a shuffle cannot have {partitions} partitions",
+        where=where,
+        detail=f"keys are handed out in {KEY_GROUPS} groups, and every partition needs one at least",
+        hint=f"choose a count from 1 to {KEY_GROUPS}",
+    )
+
+
+def require_stages_in_order(is_ordered: bool) -> None:
+    """Refuse stages that read, over however many shuffles, what they write themselves."""
+    if not is_ordered:
+        raise InvalidPipeline(
+            "a union joins records from before and after a shuffle, so a stage would read its own output",
+            hint="write both streams to the topic, each with its own write(), or key both before the union",
+        )
+
+
+def require_different(names: Iterable[str]) -> None:
+    """Refuse two stages with one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidPipeline(
+                f'two stages are named "{name}"',
+                detail="a stage is named after its key_by, or after the first topic it reads",
+                hint='pass name="..." to that key_by() or read()',
+            )
+        seen.add(name)
+
+
+def _require_source(graph: Graph) -> None:
+    if not any(isinstance(node, Source) for node in graph.nodes):
+        raise InvalidPipeline(
+            f'pipeline "{graph.name}" reads nothing',
+            hint="begin with pipeline.read(topic) or @pipeline.agent(topic)",
+        )
+
+
+def _require_no_loop(graph: Graph) -> None:
+    read = {node.topic.name for node in graph.nodes if isinstance(node, Source)}
+    for topic in read | _written(graph):
+        require_topic_name(topic, of=f'topic "{topic}"')
+    for topic in sorted(read & _written(graph)):
+        raise InvalidPipeline(
+            f'topic "{topic}" is read and written by the same pipeline',
+            detail="every record would come back for ever",
+            hint="write to another topic, or let a second pipeline read this one",
+        )
+
+
+def _require_endings(graph: Graph) -> None:
+    continued = {parent for node in graph.nodes for parent in node.parents}
+    for node in graph.nodes:
+        if node.id in continued or (isinstance(node, Operation) and node.kind in ENDINGS):
+            continue
+        match node:
+            case Source():
+                what = f'topic "{node.topic.name}" is read, and its records go nowhere'
+            case Union():
+                what = "the records of a union go nowhere"
+            case Operation():
+                what = f'the results of step "{node.step.name}" go nowhere'
+            case _:
+                what = f'the records of step "{node.name}" go nowhere'
+        raise InvalidPipeline(
+            what,
+            where=f'pipeline "{graph.name}"',
+            hint="end the stream with write(topic), or with peek(fn) if only the effect counts",
+        )
+
+
+def _written(graph: Graph) -> set[str]:
+    steps = (node.step for node in graph.nodes if isinstance(node, Operation))
+    return {step.topic for step in steps if isinstance(step, WriteStep)}
+
+
+def _legal(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]+", "-", name).strip("-") or "orders"

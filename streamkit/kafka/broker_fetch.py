@@ -1,0 +1,225 @@
+"""The fetches to one broker: one long poll for all its partitions, and one beside it for what cannot wait.
+
+A partition that becomes wanted while the long poll is out (a seek, a resume, a buffer that was emptied) would wait
+until that poll ends, because the broker answers a connection's requests one by one. It is asked for on a second
+connection instead. Both polls end at the same time, so that at that moment all partitions go into one again: with
+steady work there is one fetch in flight, and never more than two.
+"""
+
+import asyncio
+
+from aiokafka.errors import KafkaError
+
+from streamkit.errors import Misconfigured
+from streamkit.kafka.connection import Connection, NoAnswer
+from streamkit.kafka.error_codes import Code, name_of
+from streamkit.kafka.fetch_calls import Fetched, fetch, list_offsets
+from streamkit.kafka.intake import Feed, Intake
+from streamkit.kafka.record_batches import Chunk
+from streamkit.kafka.wakeup import Wakeup
+from streamkit.model.ids import TopicPartition
+
+# A second poll would have to end within this time: not worth a request, the first one is about to return.
+_JOIN_S = 0.005
+# After a small answer that the caller has not taken yet, the next fetch waits this long for more to come together.
+# A calm topic then costs a fetch per poll and not one per record; a waiting caller takes the answer at once, so it
+# never waits for this.
+_GATHER_S = 0.01
+_SMALL_BYTES = 64 * 1024
+
+_FORBIDDEN = {Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED}
+_UNREADABLE = {Code.UNSUPPORTED_VERSION, 76}  # 76: the broker cannot send this compression to us
+
+
+class _Slot:
+    """One of the two connections."""
+
+    __slots__ = ("lane", "until", "wakeup")
+
+    def __init__(self, lane: int) -> None:
+        self.lane = lane
+        self.wakeup = Wakeup()
+        self.until: float | None = None  # when the fetch in flight ends at the latest
+
+
+class BrokerFetch:
+    """Keeps the feeds of one broker supplied until it is closed."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        node: int,
+        intake: Intake,
+        homeless: Wakeup,
+        *,
+        committed: bool,
+        lanes: tuple[int, int],
+    ) -> None:
+        self.node = node
+        self._connection = connection
+        self._intake = intake
+        self._homeless = homeless
+        self._committed = committed
+        self._feeds: dict[TopicPartition, Feed] = {}
+        self._loop = asyncio.get_running_loop()
+        self._slots = (_Slot(lanes[0]), _Slot(lanes[1]))
+        first, second = self._slots
+        self.tasks = [
+            self._loop.create_task(self._run(first, second)),
+            self._loop.create_task(self._run(second, first)),
+        ]
+
+    def add(self, feed: Feed) -> None:
+        """Read this feed from now on."""
+        self._feeds[feed.partition] = feed
+        self.wake()
+
+    def remove(self, feed: Feed) -> None:
+        """Stop reading this feed; what is under way for it will be dropped."""
+        if self._feeds.get(feed.partition) is feed:
+            del self._feeds[feed.partition]
+
+    def wake(self) -> None:
+        """Look again: there may be more room or a new feed."""
+        first, second = self._slots
+        idle, other = (first, second) if first.until is None else (second, first)
+        if idle.until is None and (other.until is None or any(map(self._intake.wants, self._feeds.values()))):
+            idle.wakeup.set()
+
+    async def _run(self, slot: _Slot, other: _Slot) -> None:
+        while True:
+            wait_s = self._wait_s(other)
+            wanted = [feed for feed in self._feeds.values() if self._intake.wants(feed)] if wait_s > 0 else []
+            if not wanted:
+                # Whoever makes a feed wanted wakes us; if the other slot is about to return, it takes them all.
+                await slot.wakeup.wait(None)
+                continue
+            received = await self._fetch(slot, wanted, wait_s)
+            if 0 < received < _SMALL_BYTES:
+                await slot.wakeup.wait(_GATHER_S)
+
+    def _wait_s(self, other: _Slot) -> float:
+        """How long a fetch sent now may wait at the broker; 0 if it should not be sent."""
+        if other.until is None:
+            return self._intake.limits.wait_s
+        left = other.until - self._loop.time()
+        return left if left > _JOIN_S else 0.0
+
+    async def _fetch(self, slot: _Slot, wanted: list[Feed], wait_s: float) -> int:
+        """One fetch; returns how many bytes of records it brought."""
+        by_topic: dict[str, list[bytes]] = {}
+        for feed in wanted:
+            feed.in_flight = slot
+            by_topic.setdefault(feed.partition.topic, []).append(feed.asked)
+        call = fetch(by_topic, wait_s, self._intake.limits.answer_bytes, committed=self._committed)
+        slot.until = self._loop.time() + wait_s
+        try:
+            answer = await self._connection.send(self.node, call, slot.lane)
+            out_of_range = self._accept_all(slot, answer)
+        except NoAnswer:
+            self._lose(wanted)
+            return 0
+        finally:
+            slot.until = None
+            for feed in wanted:
+                feed.in_flight = None
+        for feed in out_of_range:
+            await self._judge_position(feed)
+        return sum(len(fetched.data) for fetched in answer)
+
+    def _accept_all(self, slot: _Slot, answer: list[Fetched]) -> list[Feed]:
+        """Take in what came; returns the feeds whose position is outside the log."""
+        out_of_range = []
+        for fetched in answer:
+            feed = self._feeds.get(TopicPartition(fetched.topic, fetched.partition))
+            if feed is None or feed.in_flight is not slot:
+                continue  # it was forgotten or sought elsewhere meanwhile
+            if fetched.error == Code.OFFSET_OUT_OF_RANGE:
+                out_of_range.append(feed)
+            elif fetched.error:
+                self._judge(feed, fetched.error)
+            else:
+                self._accept(feed, fetched)
+        return out_of_range
+
+    def _accept(self, feed: Feed, fetched: Fetched) -> None:
+        try:
+            chunk = Chunk(feed.partition, feed.position, fetched.data, fetched.aborted)
+        except Misconfigured as error:
+            self._intake.fail(feed, error)
+            return
+        if chunk.done:  # not even one whole batch, which no broker of today answers: ask again, not at once
+            self._lose([feed])
+            return
+        feed.failures = 0
+        # Behind the others in the next fetch: an answer has a largest size, and the broker fills it in our order.
+        self._feeds.pop(feed.partition, None)
+        self._feeds[feed.partition] = feed
+        self._intake.put(feed, chunk)
+
+    def _judge(self, feed: Feed, code: int) -> None:
+        """What an error of one partition means; all that may pass by itself is tried again."""
+        if code in _FORBIDDEN:
+            self._intake.fail(feed, forbidden(feed.partition.topic))
+        elif code in _UNREADABLE:
+            self._intake.fail(
+                feed,
+                Misconfigured(
+                    f"the broker cannot give us the records at offset {feed.position}",
+                    where=str(feed.partition),
+                    detail=f"Fetch answered {name_of(code)}",
+                    hint="streamkit needs Kafka 2.5 or newer",
+                ),
+            )
+        else:
+            self._lose([feed])
+
+    async def _judge_position(self, feed: Feed) -> None:
+        """A position outside the log, unless the log's bounds say otherwise: right after a change of leader."""
+        place = feed.partition
+        try:
+            first, last = [
+                (
+                    await self._connection.send(
+                        self.node, list_offsets([place], latest=latest), self._slots[1].lane
+                    )
+                ).get(place)
+                for latest in (False, True)
+            ]
+        except (*NoAnswer, KafkaError):
+            first = last = None
+        if first is None or last is None or first <= feed.position <= last:
+            self._lose([feed])
+            return
+        reason = (
+            "the topic's retention deleted what we had not read yet"
+            if feed.position < first
+            else "the topic is shorter than what we had read: it was truncated or created anew"
+        )
+        self._intake.fail(
+            feed,
+            Misconfigured(
+                f"position {feed.position} is outside the log, which holds offsets {first} to {last}",
+                where=str(place),
+                detail=reason,
+                hint="choose where to go on with `streamkit offsets reset`",
+            ),
+        )
+
+    def _lose(self, feeds: list[Feed]) -> None:
+        """Hand feeds back: somebody else may lead them now."""
+        for feed in feeds:
+            if feed.live:
+                self.remove(feed)
+                feed.node = None
+                feed.failures += 1
+                self._homeless.set()
+
+
+def forbidden(topic: str) -> Misconfigured:
+    """A topic that we may not read."""
+    return Misconfigured(
+        f'we are not allowed to read topic "{topic}"',
+        detail="the broker answered TOPIC_AUTHORIZATION_FAILED",
+        hint="give our user the ACLs READ and DESCRIBE on it",
+    )

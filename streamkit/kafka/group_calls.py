@@ -1,0 +1,147 @@
+"""The group protocol as packed bytes: join, sync, heartbeat, leave, and what the members tell each other.
+
+The versions are the last without tagged fields; every broker from Kafka 2.4 to 4.x speaks them. Claims and
+assignments travel in the layout of Kafka's own consumers, so that Kafka's tools can list the group and its members.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from streamkit.errors import Misconfigured
+from streamkit.kafka.assignor import Claim
+from streamkit.kafka.wire import Call, Fields, array, data, string
+from streamkit.model.ids import TaskId
+
+C = TypeVar("C", Claim, "Decision")
+
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+
+PROTOCOL_TYPE = "consumer"
+PROTOCOL = "streamkit"
+
+_INT32 = struct.Struct(">i")
+# Version 0 and no topics: what follows is data that only the group itself reads.
+_CONSUMER_PREFIX = b"\0\0" + b"\0\0\0\0"
+_FORMAT = b"\x01"
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True):
+    """What the leader tells a member: its tasks, and the writer ids of all members."""
+
+    tasks: tuple[TaskId, ...]
+    writers: tuple[str, ...]
+
+
+class Joined(NamedTuple):
+    """The answer to a join; `members` is filled for the leader only."""
+
+    error: int
+    generation: int
+    leader: str
+    member_id: str
+    members: dict[str, bytes]
+
+
+class Synced(NamedTuple):
+    """The answer to a sync."""
+
+    error: int
+    assignment: bytes
+
+
+_claim_decoder = msgspec.msgpack.Decoder(Claim)
+_decision_decoder = msgspec.msgpack.Decoder(Decision)
+
+
+def pack(content: Claim | Decision) -> bytes:
+    """A claim or a decision in the layout of Kafka's consumers."""
+    return _CONSUMER_PREFIX + data(_FORMAT + msgspec.msgpack.encode(content))
+
+
+def read_claim(content: bytes) -> Claim:
+    """What a member said when it joined."""
+    return _read(content, _claim_decoder)
+
+
+def read_decision(content: bytes) -> Decision:
+    """What the leader decided for us; nothing at all means that it knew nothing of us."""
+    return _read(content, _decision_decoder) if content else Decision((), ())
+
+
+def join_group(
+    group: str, member_id: str, claim: bytes, *, session_timeout_s: float, rebalance_timeout_s: float
+) -> Call[Joined]:
+    """Take part in the next round; answered when all have come or the rebalance time-out is over."""
+    timeouts = struct.pack(">ii", int(session_timeout_s * 1000), int(rebalance_timeout_s * 1000))
+    protocols = array([string(PROTOCOL) + data(claim)])
+    body = b"".join(
+        (string(group), timeouts, string(member_id), string(None), string(PROTOCOL_TYPE), protocols)
+    )
+    return Call(JOIN_GROUP, 5, body, _read_joined, flexible=False)
+
+
+def sync_group(group: str, generation: int, member_id: str, decisions: Mapping[str, bytes]) -> Call[Synced]:
+    """Fetch our assignment; the leader brings those of all."""
+    assignments = array([string(member) + data(content) for member, content in decisions.items()])
+    body = _who(group, generation, member_id) + assignments
+    return Call(SYNC_GROUP, 3, body, _read_synced, flexible=False)
+
+
+def heartbeat(group: str, generation: int, member_id: str) -> Call[int]:
+    """We are alive; the answer is an error code."""
+    return Call(HEARTBEAT, 3, _who(group, generation, member_id), _read_code, flexible=False)
+
+
+def leave_group(group: str, member_ids: Sequence[str]) -> Call[int]:
+    """Remove members at once. The error code is of the request; a member that is not there is fine."""
+    members = array([string(member) + string(None) for member in member_ids])
+    return Call(LEAVE_GROUP, 3, string(group) + members, _read_code, flexible=False)
+
+
+def _who(group: str, generation: int, member_id: str) -> bytes:
+    return string(group) + _INT32.pack(generation) + string(member_id) + string(None)
+
+
+def _read_joined(fields: Fields) -> Joined:
+    fields.int32()  # throttle
+    error, generation = fields.int16(), fields.int32()
+    fields.string()  # protocol: there is only one
+    leader, member_id = fields.string() or "", fields.string() or ""
+    members = {}
+    for _ in range(fields.count()):
+        name = fields.string() or ""
+        fields.string()  # instance id
+        members[name] = fields.data() or b""
+    return Joined(error, generation, leader, member_id, members)
+
+
+def _read_synced(fields: Fields) -> Synced:
+    fields.int32()  # throttle
+    return Synced(fields.int16(), fields.data() or b"")
+
+
+def _read_code(fields: Fields) -> int:
+    fields.int32()  # throttle
+    return fields.int16()
+
+
+def _read(content: bytes, decoder: msgspec.msgpack.Decoder[C]) -> C:
+    fields = Fields(content)
+    try:
+        fields.int16()  # version
+        for _ in range(fields.count()):
+            fields.string()
+        user_data = fields.data() or b""
+        if user_data.startswith(_FORMAT):
+            return decoder.decode(user_data[len(_FORMAT) :])
+        detail = f"its data begins with {user_data[:1]!r}, ours with {_FORMAT!r}"
+    except (struct.error, IndexError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        detail = str(error)
+    raise Misconfigured(
+        "the worker group has a member that does not speak our format",
+        detail=detail,
+        hint="stop workers of other streamkit versions, or other consumers that use this group",
+    )

@@ -1,0 +1,226 @@
+"""The reader: which partitions are read from where, and the poll that hands out what came.
+
+Behind it, `broker_fetch.py` keeps a fetch under way to each broker, so that the next records travel while the caller
+works on the last ones; `intake.py` holds what arrived; `record_batches.py` opens it when it is polled.
+"""
+
+import asyncio
+
+from streamkit.errors import Misconfigured
+from streamkit.kafka.broker_fetch import BrokerFetch, forbidden
+from streamkit.kafka.connection import Connection
+from streamkit.kafka.fetch_calls import FetchLimits
+from streamkit.kafka.intake import Feed, Intake
+from streamkit.kafka.ports import FetchedBatch
+from streamkit.kafka.wakeup import Wakeup
+from streamkit.model.ids import TopicPartition
+
+# A topic that was just created is known everywhere well within this time.
+MISSING_S = 10.0
+_BACKOFF_FIRST_S = 0.05
+_BACKOFF_LAST_S = 1.0
+# Nobody waits longer than this for metadata; the next try asks again.
+_METADATA_S = 10.0
+
+
+class KafkaReader:
+    """Reads partitions of a cluster; keeps the promises of the `Reader` port."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        committed: bool,
+        limits: FetchLimits | None = None,
+    ) -> None:
+        self._connection = connection
+        self._committed = committed
+        # Lanes of its own: two readers on one lane would each wait for the other's long poll.
+        self._lanes = connection.new_lane(), connection.new_lane()
+        self._limits = FetchLimits() if limits is None else limits
+        self._intake = Intake(self._limits)
+        self._feeds: dict[TopicPartition, Feed] = {}
+        self._fetches: dict[int, BrokerFetch] = {}
+        self._homeless = Wakeup()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._broken: BaseException | None = None
+        self._closed = False
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read this partition from here on; drops what was buffered of it. Also starts reading a new partition."""
+        if not self._tasks:
+            self._start(asyncio.get_running_loop().create_task(self._place_for_ever()))
+        old = self._feeds.get(partition)
+        feed = Feed(partition, offset, self._limits, paused=old is not None and old.paused)
+        self._feeds[partition] = feed
+        if old is not None:
+            self._discard(old)
+            feed.node = old.node
+        if feed.node is None:
+            self._homeless.set()
+        else:
+            self._fetches[feed.node].add(feed)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Stop reading this partition and drop what was buffered of it."""
+        feed = self._feeds.pop(partition, None)
+        if feed is not None:
+            self._discard(feed)
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Hand out nothing of this partition until `resume`."""
+        feed = self._feeds.get(partition)
+        if feed is not None:
+            feed.paused = True
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Hand out this partition again."""
+        feed = self._feeds.get(partition)
+        if feed is not None:
+            feed.paused = False
+            if feed.chunks:
+                self._intake.arrived.set()
+
+    async def poll(self, timeout_s: float) -> list[FetchedBatch]:
+        """Everything that is buffered now, else what arrives first within the time-out; may be empty.
+
+        Nothing is awaited after records were taken, so a cancelled poll loses none.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        await asyncio.sleep(0)  # a caller that always finds records still lets the fetches go on
+        while True:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                taken = self._intake.take()
+            except Misconfigured:
+                self._go_on()
+                raise
+            if taken:
+                self._go_on()
+                return taken
+            left = until - loop.time()
+            if left <= 0:
+                return []
+            await self._intake.arrived.wait(left)
+
+    async def close(self) -> None:
+        """Stop fetching and release connections."""
+        if self._closed:
+            return
+        self._closed = True
+        for partition in list(self._feeds):
+            self.forget(partition)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for lane in self._lanes:
+            self._connection.drop(lane)
+
+    def _go_on(self) -> None:
+        """Something was taken: there is room to fetch, and a feed whose error was raised is tried again."""
+        for fetching in self._fetches.values():
+            fetching.wake()
+        if any(feed.node is None for feed in self._feeds.values()):
+            self._homeless.set()
+
+    def _discard(self, feed: Feed) -> None:
+        self._intake.drop(feed)
+        if feed.node is not None:
+            self._fetches[feed.node].remove(feed)
+
+    def _start(self, task: asyncio.Task[None]) -> None:
+        self._tasks.append(task)
+        task.add_done_callback(self._on_end)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        """A background asyncio.Task only ends by an error that nobody expected: let the caller see it."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+            self._intake.arrived.set()
+
+    async def _place_for_ever(self) -> None:
+        """Give every feed without a broker to the leader of its partition."""
+        while True:
+            homeless = [feed for feed in self._feeds.values() if feed.node is None and feed.error is None]
+            fresh = [feed for feed in homeless if feed.failures == 0]
+            if fresh:
+                await self._learn({feed.partition.topic for feed in fresh})
+                self._place(fresh, answered=False)
+            elif homeless:
+                # Interrupted when a new feed comes: one missing topic does not delay the others.
+                doublings = min(feed.failures for feed in homeless) - 1
+                await self._homeless.wait(min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2 ** min(doublings, 10)))
+                if any(feed.node is None and feed.failures == 0 for feed in self._feeds.values()):
+                    continue
+                self._place(homeless, answered=await self._learn(None))
+            else:
+                await self._homeless.wait(None)
+
+    async def _learn(self, topics: set[str] | None) -> bool:
+        """Have metadata of new topics, or ask for all of it anew; whether somebody answered."""
+        try:
+            async with asyncio.timeout(_METADATA_S):
+                if topics is None:
+                    return await self._connection.refresh()
+                await self._connection.watch(topics)
+        except TimeoutError:
+            return False
+        return True
+
+    def _place(self, feeds: list[Feed], *, answered: bool) -> None:
+        for feed in feeds:
+            if not feed.live or feed.node is not None:
+                continue
+            node = self._connection.leader(feed.partition)
+            if node is None:
+                feed.failures += 1
+                if answered:
+                    self._judge_missing(feed)
+                continue
+            feed.missing_since = None
+            feed.node = node
+            self._fetch_of(node).add(feed)
+
+    def _judge_missing(self, feed: Feed) -> None:
+        """The cluster answered and names no leader: not allowed, not there, or between two leaders."""
+        topic, partition = feed.partition
+        if self._connection.is_forbidden(topic):
+            self._intake.fail(feed, forbidden(topic))
+            return
+        count = self._connection.partition_count(topic)
+        if count is not None and partition < count:
+            return
+        now = asyncio.get_running_loop().time()
+        if feed.missing_since is None:
+            feed.missing_since = now
+        elif now - feed.missing_since > MISSING_S:
+            problem = (
+                f'topic "{topic}" does not exist'
+                if count is None
+                else f'topic "{topic}" has {count} partitions, so there is no partition {partition}'
+            )
+            self._intake.fail(
+                feed,
+                Misconfigured(
+                    problem,
+                    detail=f"asked the cluster for {MISSING_S:.0f} seconds",
+                    hint="list the topics with `streamkit topics`, create the missing one with `streamkit topics apply`",
+                ),
+            )
+
+    def _fetch_of(self, node: int) -> BrokerFetch:
+        fetching = self._fetches.get(node)
+        if fetching is None:
+            fetching = self._fetches[node] = BrokerFetch(
+                self._connection,
+                node,
+                self._intake,
+                self._homeless,
+                committed=self._committed,
+                lanes=self._lanes,
+            )
+            for task in fetching.tasks:
+                self._start(task)
+        return fetching

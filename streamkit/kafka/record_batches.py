@@ -1,0 +1,201 @@
+"""From the bytes of a fetch to records: cut at the batch headers, check every CRC, leave out what was aborted.
+
+Comes after `fetch_calls.py`, which finds each partition's bytes in an answer, and before the runtime, which iterates
+the records. The records themselves are the client's Cython objects: nothing here is done per record.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.util import calc_crc32c
+
+from streamkit.errors import Misconfigured
+from streamkit.kafka.compression import DECOMPRESSED_BYTES_MAX, decompress
+from streamkit.kafka.ports import FetchedBatch, LogRecord
+from streamkit.model.ids import TopicPartition
+
+# base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer id,
+# producer epoch, base sequence, count
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_HEADER_BYTES = 61
+_FRAME_BYTES = 12  # base offset and length, which the length does not count
+_CHECKED_FROM = 21  # the CRC covers everything behind itself
+_MAGIC_AT = 16
+_MAGIC = 2
+_LENGTH_AT = 8
+_ATTRIBUTES_AT = 21
+
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+# What must be looked at before the bytes can be given to the parser as they are.
+_NOT_PLAIN = _CODEC | _LOG_APPEND_TIME | _CONTROL
+_ABORT_MARKER = b"\x00\x00"
+
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+
+# start, end, base offset, next offset, CRC, attributes, producer id
+Cut = tuple[int, int, int, int, int, int, int]
+Bytes = bytes | bytearray | memoryview
+# producer id, first offset of the aborted transaction
+Aborted = tuple[int, int]
+
+
+class Chunk:
+    """What one fetch brought of one partition: whole batches, cut but not opened until they are taken.
+
+    Opening late keeps compressed data small in the buffer, and lets the caller bound what it opens at once.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_aborting",
+        "_at",
+        "_cuts",
+        "_data",
+        "next_offset",
+        "partition",
+        "position",
+        "size",
+    )
+
+    def __init__(
+        self, partition: TopicPartition, position: int, data: bytes, aborted: Sequence[Aborted] = ()
+    ) -> None:
+        """Cut the bytes that were fetched at `position`.
+
+        Raises:
+            Misconfigured: these are not record batches of a kind that we read.
+        """
+        self.partition = partition
+        self.position = position
+        self.size = len(data)
+        self._data = data
+        self._cuts = _cut(partition, position, data)
+        self._at = 0
+        # By first offset, the last one first, so that the next to come is popped from the end.
+        self._aborted = sorted(aborted, key=_first_offset, reverse=True)
+        self._aborting: set[int] = set()
+        self.next_offset = self._cuts[-1][3] if self._cuts else position
+
+    @property
+    def done(self) -> bool:
+        """Whether everything was taken."""
+        return self._at == len(self._cuts)
+
+    def take(self, size_max: int) -> FetchedBatch:
+        """Open the next batches, at least one, until they hold `size_max` bytes.
+
+        Raises:
+            Misconfigured: the next batch is damaged. Good batches before it are handed out first.
+        """
+        opened: list[Iterable[LogRecord]] = []
+        size = 0
+        first = self.position
+        begun = self._at
+        while self._at < len(self._cuts) and (size < size_max or self._at == begun):
+            try:
+                size += self._open(self._cuts[self._at], opened)
+            except Misconfigured:
+                if self._at == begun:
+                    raise
+                break
+            self.position = self._cuts[self._at][3]
+            self._at += 1
+        records = opened[0] if len(opened) == 1 else chain.from_iterable(opened)
+        return FetchedBatch(self.partition, records, first, self.position, size)
+
+    def _open(self, cut: Cut, opened: list[Iterable[LogRecord]]) -> int:
+        start, end, base_offset, _, crc, attributes, _ = cut
+        whole = start == 0 and end == self.size
+        batch: Bytes = self._data if whole else memoryview(self._data)[start:end]
+        if calc_crc32c(memoryview(batch)[_CHECKED_FROM:]) != crc:
+            raise damaged(self.partition, base_offset, "its checksum does not match its data")
+        if (self._aborted or self._aborting) and self._is_aborted(cut, batch):
+            return 0
+        if attributes & _NOT_PLAIN:
+            if attributes & _CONTROL:
+                return 0
+            batch = self._plain(batch, base_offset, attributes)
+        opened.append(DefaultRecordBatch(batch))
+        return len(batch)
+
+    def _is_aborted(self, cut: Cut, batch: Bytes) -> bool:
+        """Follow the aborted transactions along the log: each begins at its first offset and ends at its marker."""
+        _, _, _, next_offset, _, attributes, producer_id = cut
+        while self._aborted and self._aborted[-1][1] < next_offset:
+            self._aborting.add(self._aborted.pop()[0])
+        if attributes & _CONTROL:
+            if producer_id in self._aborting and _is_abort_marker(batch):
+                self._aborting.discard(producer_id)
+            return True
+        return bool(attributes & _TRANSACTIONAL) and producer_id in self._aborting
+
+    def _plain(self, batch: Bytes, base_offset: int, attributes: int) -> bytearray:
+        """The same batch without compression and, under LogAppendTime, with the timestamps of its writer.
+
+        Such a batch keeps the writer's base timestamp and the distance of each record to it; only a flag tells the
+        parser to show the time of the append instead. The parser reads its header once, so this is done before.
+        """
+        codec = attributes & _CODEC
+        if codec:
+            content = memoryview(batch)[_HEADER_BYTES:]
+            try:
+                plain = decompress(codec, content, room=_HEADER_BYTES, size_max=DECOMPRESSED_BYTES_MAX)
+            except ValueError as error:
+                raise damaged(self.partition, base_offset, str(error)) from error
+            plain[:_HEADER_BYTES] = batch[:_HEADER_BYTES]
+            _INT32.pack_into(plain, _LENGTH_AT, len(plain) - _FRAME_BYTES)
+        else:
+            plain = bytearray(batch)
+        _INT16.pack_into(plain, _ATTRIBUTES_AT, attributes & ~(_CODEC | _LOG_APPEND_TIME))
+        return plain
+
+
+def damaged(partition: TopicPartition, offset: int, what: str) -> Misconfigured:
+    """A batch that nobody can read: a person must look at the log, or decide to skip it."""
+    return Misconfigured(
+        f"the record batch at offset {offset} cannot be read: {what}",
+        where=str(partition),
+        hint="look at it with kafka-dump-log; to skip it, use `streamkit offsets reset`",
+    )
+
+
+def _cut(partition: TopicPartition, position: int, data: bytes) -> list[Cut]:
+    """Where each whole batch begins and ends; a cut-off batch at the end is left to the next fetch."""
+    cuts: list[Cut] = []
+    size = len(data)
+    at = 0
+    while size - at >= _HEADER_BYTES:
+        base, length, _, magic, crc, attributes, last_delta, _, _, producer_id, *_ = _HEADER.unpack_from(
+            data, at
+        )
+        if magic != _MAGIC:
+            break
+        end = at + _FRAME_BYTES + length
+        if end > size:
+            return cuts
+        next_offset = base + last_delta + 1
+        if length < _HEADER_BYTES - _FRAME_BYTES or next_offset <= position:
+            raise damaged(partition, base, f"its header does not continue the log at offset {position}")
+        cuts.append((at, end, base, next_offset, crc, attributes, producer_id))
+        at, position = end, next_offset
+    if size - at > _MAGIC_AT and data[at + _MAGIC_AT] != _MAGIC:
+        raise damaged(
+            partition, position, f"it has the old format {data[at + _MAGIC_AT]}, from before Kafka 0.11"
+        )
+    return cuts
+
+
+def _is_abort_marker(batch: Bytes) -> bool:
+    """Whether this control batch ends its transaction by an abort: key is version, then 0; a commit has 1."""
+    record = next(iter(DefaultRecordBatch(batch)))
+    return bool(record.key[2:4] == _ABORT_MARKER)
+
+
+def _first_offset(aborted: Aborted) -> int:
+    return aborted[1]

@@ -1,0 +1,65 @@
+"""assemble: an agent from a plan, a log, a disk and a name. The worker, the harness and the simulation all do it here."""
+
+from typing import Protocol
+
+from streamkit.config import Settings
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
+from streamkit.runtime.agent import Agent, Parts
+from streamkit.runtime.prepare import prepare
+from streamkit.state.store import StateStores
+
+
+class Identity(Protocol):
+    """Who a worker is, over restarts; `runtime/slot.py` keeps it on disk."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the workers of the pipeline that are alive."""
+        ...
+
+    def former_member(self) -> str | None:
+        """The group member id of a former holder of this name that is surely dead."""
+        ...
+
+    def remember_member(self, member_id: str) -> None:
+        """Keep our member id for whoever has this name after us."""
+        ...
+
+
+async def assemble(
+    plan: Plan, settings: Settings, log: Log, stores: StateStores, identity: Identity
+) -> Agent:
+    """Prepare the cluster for the plan and put an agent together.
+
+    Raises:
+        Misconfigured: a topic is missing or has another shape than the pipeline needs.
+    """
+    prepared = await prepare(plan, log.admin(), settings.replication)
+    writer_id = f"{plan.name}.{identity.name}"
+    writer = WriterOptions(
+        writer_id=writer_id,
+        guarantee=Guarantee(settings.guarantee),
+        transaction_timeout_s=settings.transaction_timeout_s,
+        request_timeout_s=settings.request_timeout_s,
+    )
+    member = MemberOptions(
+        group=plan.name,
+        writer_id=writer_id,
+        stages=tuple(StageTasks(stage.name, stage.partitions or 0) for stage in prepared.plan.stages),
+        session_timeout_s=settings.session_timeout_s,
+        rebalance_timeout_s=settings.rebalance_timeout_s,
+        remembered=identity.former_member(),
+    )
+    return Agent(
+        Parts(
+            plan=prepared.plan,
+            log=log,
+            writer=log.writer(writer),
+            membership=log.membership(member),
+            stores=stores,
+            settings=settings,
+            partition_counts=prepared.partition_counts,
+            on_joined=identity.remember_member,
+        )
+    )

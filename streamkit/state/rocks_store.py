@@ -1,0 +1,236 @@
+"""RocksStore: the state of one task in one RocksDB.
+
+The write-ahead log is off: the changelog is one already. A batch never spans two memtables and memtables reach the
+disk in order, so after a crash a database is some prefix of its batches, and the changelog offset that each batch
+carries tells which.
+
+rocksdict, the binding, has three traps that are closed here: `items()` ends without a word at a damaged block, so
+scans ask for the status; a database stays locked while an iterator or a bound method of it is alive; errors are
+plain exceptions, which only their text tells apart.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import structlog
+from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from streamkit.errors import Bug, Misconfigured, Retry, StateCorrupt, StreamkitError
+from streamkit.state.keys import RESERVED_PREFIX
+from streamkit.state.store import Writes
+
+log = structlog.get_logger()
+
+# The changelog offset lives among the entries, not in a column family of its own: one memtable, so one atomic flush.
+OFFSET_KEY = RESERVED_PREFIX + b"\x00offset"
+# A folder that holds this file was found damaged while it was in use.
+DAMAGED_MARK = "DAMAGED"
+# Rows that a scan reads at a time: few enough to be quick, enough to make the calls in between cheap.
+SCAN_ROWS = 256
+
+# What the operating system says when the database is well and the host is not, and who must act.
+_HOST_PROBLEMS: dict[str, type[StreamkitError]] = {
+    "Permission denied": Misconfigured,
+    "Operation not permitted": Misconfigured,
+    "Read-only file system": Misconfigured,
+    "No space left on device": Retry,
+    "Disk quota exceeded": Retry,
+    "Too many open files": Retry,
+}
+
+
+class Cursor:
+    """The iterator of a scan, where its store can take it away: a live one would keep the folder locked."""
+
+    __slots__ = ("__weakref__", "at")
+
+    def __init__(self, at: Any) -> None:
+        self.at = at
+
+
+class RocksStore:
+    """A StateStore in one RocksDB, used by one thread; `flush` may run in another one meanwhile."""
+
+    def __init__(self, database: Rdict, folder: Path) -> None:
+        """Take over an open database.
+
+        Raises:
+            StateCorrupt: it has no changelog offset, so it is not ours.
+        """
+        self.folder = folder
+        self._database: Rdict | None = database
+        self._get: Callable[[bytes], bytes | None] = database.get
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = True
+        self._cursors: WeakSet[Cursor] = WeakSet()
+        self._applied = 0
+        self._flushed = 0
+        # Held while flushing, because a database that is being flushed by another thread cannot be closed.
+        self._flushing = threading.Lock()
+        try:
+            self._changelog_offset = self._read_offset()
+        except StreamkitError:
+            self.close()
+            raise
+
+    @property
+    def changelog_offset(self) -> int:
+        """The changelog is reflected up to here (exclusive)."""
+        self._open()
+        return self._changelog_offset
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of this key, or None."""
+        try:
+            return self._get(key)
+        except Exception as error:  # rocksdict raises nothing narrower
+            raise self._explain(error) from error
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All entries whose key begins with `prefix`, in key order; a snapshot of this moment."""
+        options = ReadOptions()
+        end = _successor(prefix)
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        cursor = Cursor(self._open().iter(options))
+        cursor.at.seek(prefix)
+        self._cursors.add(cursor)
+        rows = self._walk(cursor)
+        if OFFSET_KEY.startswith(prefix):
+            return (row for row in rows if row[0] != OFFSET_KEY)
+        return rows
+
+    def apply(self, writes: Writes, changelog_offset: int) -> None:
+        """Write all of it and the offset, or nothing."""
+        database = self._open()
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key in sorted(writes):  # half the price of random order in large batches
+            value = writes[key]
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        put(OFFSET_KEY, changelog_offset.to_bytes(8, "big"))
+        try:
+            database.write(batch, self._write_options)
+        except Exception as error:
+            raise self._explain(error) from error
+        self._changelog_offset = changelog_offset
+        self._applied += 1
+
+    def flush(self) -> None:
+        """Make what was applied survive a crash; other threads run meanwhile."""
+        with self._flushing:
+            applied = self._applied
+            if applied == self._flushed:
+                return
+            try:
+                self._open().flush()
+            except Exception as error:
+                raise self._explain(error) from error
+            self._flushed = applied
+
+    def close(self) -> None:
+        """Flush, and release files and lock. A store that cannot be flushed is closed as it is on disk."""
+        if self._database is None:
+            return
+        try:
+            self.flush()
+        except StreamkitError as error:
+            log.warning("state was not flushed", folder=str(self.folder), problem=str(error))
+        with self._flushing:
+            for cursor in list(self._cursors):
+                cursor.at = None
+            self._get = self._get_closed
+            database, self._database = self._database, None
+            try:
+                database.close()
+            except Exception as error:  # noqa: BLE001 - it flushes again, and fails again; gone it must be
+                log.warning("state was not closed well", folder=str(self.folder), problem=str(error))
+            del database
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is held."""
+        return self._database is not None
+
+    def _open(self) -> Rdict:
+        if self._database is None:
+            raise Bug("a closed state store was used", where=str(self.folder))
+        return self._database
+
+    def _get_closed(self, _: bytes) -> bytes | None:
+        raise Bug("a closed state store was used", where=str(self.folder))
+
+    def _read_offset(self) -> int:
+        data = self.get(OFFSET_KEY)
+        if data is None and next(self.scan(b""), None) is None:
+            return 0
+        if data is None or len(data) != 8:
+            raise StateCorrupt("a database has entries but no changelog offset", where=str(self.folder))
+        return int.from_bytes(data, "big")
+
+    def _walk(self, cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
+        is_more = True
+        while is_more:
+            # A function of its own, so that no variable here holds the iterator while the caller has a row.
+            rows = self._read_rows(cursor)
+            is_more = len(rows) == SCAN_ROWS
+            yield from rows
+        cursor.at = None
+
+    def _read_rows(self, cursor: Cursor) -> list[tuple[bytes, bytes]]:
+        at = cursor.at
+        if at is None:
+            raise Bug("a closed state store was scanned", where=str(self.folder))
+        rows: list[tuple[bytes, bytes]] = []
+        try:
+            while len(rows) < SCAN_ROWS and at.valid():
+                rows.append((at.key(), at.value()))
+                at.next()
+            if not at.valid():
+                at.status()
+        except Exception as error:
+            cursor.at = at = None  # or the traceback would hold the iterator, and the iterator the lock
+            raise self._explain(error) from error
+        return rows
+
+    def _explain(self, error: Exception) -> StreamkitError:
+        """What a failure means; one of the database itself is marked in the folder, so that it is not opened again."""
+        if isinstance(error, StreamkitError):
+            return error
+        host = host_problem(error, self.folder)
+        if host is not None:
+            return host
+        with suppress(OSError):
+            (self.folder / DAMAGED_MARK).touch()
+        return StateCorrupt(
+            "the local state is damaged",
+            where=str(self.folder),
+            detail=str(error),
+            hint="it is set aside and restored from the changelog; if this happens again, check the disk",
+        )
+
+
+def host_problem(error: Exception, path: Path) -> StreamkitError | None:
+    """The error of a host on which no database could work, or None if it is the database's own."""
+    for text, kind in _HOST_PROBLEMS.items():
+        if text in str(error):
+            return kind(
+                f"the state folder cannot be used: {text.lower()}",
+                where=str(path),
+                detail=str(error),
+                hint="see `df -h`, `ulimit -n` and the folder's owner; another folder is given by state_dir",
+            )
+    return None
+
+
+def _successor(prefix: bytes) -> bytes | None:
+    """The first key after all that begin with `prefix`, or None if there is none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

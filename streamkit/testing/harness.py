@@ -1,0 +1,250 @@
+"""Harness: a whole pipeline in a unit test. No broker, no waiting, the real runtime.
+
+    with Harness(page_counts, workers=2) as harness:
+        harness.send(clicks, Click("home"), key="home")
+        harness.run()
+        assert harness.read(counts) == [PageCount("home", 1)]
+
+It runs on the in-memory log and a virtual clock: minutes pass in milliseconds, and the same seed gives the same run.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from streamkit.codec.values import key_codec, value_codec
+from streamkit.config import Settings
+from streamkit.errors import Misconfigured
+from streamkit.graph.pipeline import Pipeline
+from streamkit.kafka.ports import Commit, Guarantee, Headers, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.model.ids import TopicPartition
+from streamkit.model.keys import kafka_partition
+from streamkit.model.topic import Topic
+from streamkit.runtime.agent import Agent
+from streamkit.runtime.assemble import assemble
+from streamkit.state.memory import MemoryStores
+from streamkit.testing.memory import MemoryBroker, MemoryLog
+from streamkit.testing.virtual_time import VirtualLoop
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+# How long, in virtual time, a pipeline may take to work off what was sent to it.
+PATIENCE_S = 300.0
+
+
+class Received(msgspec.Struct, frozen=True):
+    """One committed record of a topic, decoded."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    partition: int
+    offset: int
+    headers: Mapping[str, bytes | None]
+
+
+class HarnessWorker:
+    """One worker: its name, its disk, and the agent that is running, if one is."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"worker-{number}"
+        self.stores = MemoryStores()
+        self.log: MemoryLog | None = None
+        self.agent: Agent | None = None
+        self.work: asyncio.Task[None] | None = None
+        self._member: str | None = None
+
+    def former_member(self) -> str | None:
+        """The member id of the life before this one."""
+        return self._member
+
+    def remember_member(self, member_id: str) -> None:
+        """Keep it for the next life."""
+        self._member = member_id
+
+
+class Harness:
+    """Runs a pipeline with any number of workers; every call returns when the pipeline has come to rest."""
+
+    def __init__(
+        self, pipeline: Pipeline, *, workers: int = 1, partitions: int = 4, seed: int = 0, **settings: Any
+    ) -> None:
+        self._plan = pipeline.plan()
+        self._settings = Settings(store="memory", **settings)
+        self._loop = VirtualLoop(seed)
+        self._broker = MemoryBroker()
+        self._log = MemoryLog(self._broker)
+        self._now_ms = 1_600_000_000_000
+        self._read_from: dict[TopicPartition, int] = {}
+        topics = dict.fromkeys([*self._plan.sources(), *self._plan.sinks()])
+        self._do(self._log.admin().create([TopicSpec(topic, partitions) for topic in topics]))
+        self._writer = self._log.writer(WriterOptions("harness", Guarantee.AT_LEAST_ONCE))
+        self._do(self._writer.open())
+        self.workers: list[HarnessWorker] = []
+        self.scale(workers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything; called at the end of a `with` block."""
+        for worker in self.workers:
+            self._kill(worker)
+        self._loop.close()
+
+    # -- records in, records out ----------------------------------------------------------------------------------
+
+    def send(self, topic: Topic[V], *values: V, key: Any = None, timestamp: int | None = None) -> None:
+        """Write records to a source topic, all with this key."""
+        encode = value_codec(topic.value_type).encode
+        key_bytes = None if key is None else key_codec(topic.key_type).encode(key)
+        for value in values:
+            self.send_bytes(topic.name, encode(value), key=key_bytes, timestamp=timestamp)
+
+    def send_bytes(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Write one record as it is, for instance one that cannot be decoded."""
+        self._now_ms += 1
+        batch = self._writer.batch()
+        batch.append(0, self._now_ms if timestamp is None else timestamp, key, value, list(headers))
+        partition = (
+            0 if key is None else kafka_partition(key, self._do(self._log.admin().partitions([topic]))[topic])
+        )
+        out = OutBatch(TopicPartition(topic, partition), batch, 1)
+        self._do(self._writer.commit(Commit([out], {}, Member("", "", -1))))
+
+    def read(self, topic: Topic[V]) -> list[V]:
+        """Values that were committed to a topic since the last call, by partition and offset."""
+        return [record.value for record in self.records(topic)]
+
+    def records(self, topic: Topic[Any]) -> list[Received]:
+        """As `read`, with keys, timestamps and headers."""
+        decode, decode_key = value_codec(topic.value_type).decode, key_codec(topic.key_type).decode
+        return self._do(self._records(topic.name, decode, decode_key))
+
+    def dead_letters(self) -> list[Received]:
+        """Records that were set aside since the last call, with their reason in the headers."""
+        return self._do(self._records(self._plan.dead_letter_topic, lambda value: value, lambda key: key))
+
+    async def _records(
+        self, topic: str, decode: Callable[[bytes], Any], decode_key: Callable[[bytes], Any]
+    ) -> list[Received]:
+        count = (await self._log.admin().partitions([topic])).get(topic, 0)
+        partitions = [TopicPartition(topic, index) for index in range(count)]
+        ends = await self._log.admin().end_offsets(partitions, committed=True)
+        reader = self._log.reader(committed=True)
+        found: list[Received] = []
+        at = {partition: self._read_from.get(partition, 0) for partition in partitions}
+        for partition, offset in at.items():
+            reader.seek(partition, offset)
+        while any(at[partition] < ends[partition] for partition in partitions):
+            for batch in await reader.poll(1.0):
+                at[batch.partition] = batch.next_offset
+                found += [
+                    Received(
+                        key=None if record.key is None else decode_key(record.key),
+                        value=None if record.value is None else decode(record.value),
+                        timestamp=record.timestamp,
+                        partition=batch.partition.partition,
+                        offset=record.offset,
+                        headers=dict(record.headers),
+                    )
+                    for record in batch.records
+                    if record.offset >= batch.first_offset
+                ]
+        await reader.close()
+        self._read_from |= at
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    # -- time and trouble -----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let the pipeline work until everything that was sent is processed and committed."""
+        self._do(self._until_idle())
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._do(asyncio.sleep(seconds))
+
+    def crash(self, worker: int = 0) -> None:
+        """Kill a worker as `kill -9` does; its disk stays, its open transaction is left to be fenced."""
+        self._kill(self.workers[worker])
+        self.workers[worker].stores.crash()
+
+    def restart(self, worker: int = 0) -> None:
+        """Start a crashed worker again, on the same disk and under the same name."""
+        self._start(self.workers[worker])
+
+    def scale(self, workers: int) -> None:
+        """Have this many workers: the last ones stop cleanly, or new ones join."""
+        while len(self.workers) > workers:
+            self._do(_stop(self.workers.pop()))
+        while len(self.workers) < workers:
+            self.workers.append(HarnessWorker(len(self.workers)))
+            self._start(self.workers[-1])
+
+    def _start(self, worker: HarnessWorker) -> None:
+        if worker.work is not None and not worker.work.done():
+            raise Misconfigured(f"{worker.name} is running", hint="crash it first")
+        worker.log = MemoryLog(self._broker)
+        worker.agent = self._do(assemble(self._plan, self._settings, worker.log, worker.stores, worker))
+        worker.work = self._loop.create_task(worker.agent.run(), name=worker.name)
+
+    def _kill(self, worker: HarnessWorker) -> None:
+        if worker.log is not None and worker.work is not None:
+            worker.log.kill()
+            self._do(_cancelled(worker.work))
+            worker.log = worker.agent = worker.work = None
+
+    async def _until_idle(self) -> None:
+        deadline = self._loop.time() + PATIENCE_S
+        while not await self._is_idle():
+            for worker in self.workers:
+                if worker.work is not None and worker.work.done():
+                    worker.work.result()
+            if self._loop.time() > deadline:
+                raise TimeoutError(
+                    f"the pipeline did not come to rest within {PATIENCE_S:.0f} s of virtual time"
+                )
+            await asyncio.sleep(0.01)
+
+    async def _is_idle(self) -> bool:
+        """Every position of the group stands at the end of its log, and no transaction is open."""
+        admin = self._log.admin()
+        inputs = [each.topic for stage in self._plan.stages for each in stage.inputs]
+        counts = await admin.partitions(inputs)
+        partitions = [
+            TopicPartition(topic, index) for topic in inputs for index in range(counts.get(topic, 0))
+        ]
+        ends = await admin.end_offsets(partitions, committed=False)
+        if ends != await admin.end_offsets(partitions, committed=True):
+            return False
+        positions = await admin.positions(self._plan.name, partitions, timeout_s=PATIENCE_S)
+        return all(positions.get(partition, 0) == end for partition, end in ends.items())
+
+    def _do(self, work: Awaitable[R]) -> R:
+        return self._loop.run_until_complete(work)
+
+
+async def _stop(worker: HarnessWorker) -> None:
+    if worker.agent is not None and worker.work is not None:
+        worker.agent.stop()
+        await worker.work
+
+
+async def _cancelled(work: asyncio.Task[None]) -> None:
+    work.cancel()
+    await asyncio.wait([work])

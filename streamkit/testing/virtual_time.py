@@ -1,0 +1,197 @@
+"""An event loop without real time: a seed decides who runs next, and the clock jumps when everybody waits.
+
+The same seed gives the same run, to the letter, as long as the code under test asks the loop for the time, draws
+from seeded randomness and does not walk over sets of strings (their order changes from process to process).
+"""
+
+# ruff: noqa: SLF001 - a loop is written on the inner side of asyncio: handles, timers, the ready queue
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+# What one step of an event loop costs in life, roughly. Above zero, so that code that spins without ever waiting
+# still lets the clock move, and others' time-outs come.
+STEP_S = 0.00001
+# A run that takes more steps than this is spinning: they are two minutes of real time.
+STEPS_MAX = 10_000_000
+# What cancelled tasks get to clear up.
+CLEARING_STEPS_MAX = 1_000_000
+# Cancelled timers are swept out when there are this many, as asyncio does itself.
+CANCELLED_TIMERS_MAX = 100
+
+
+class Deadlock(Exception):
+    """Nothing is ready and nothing is scheduled: whoever still waits would wait for ever."""
+
+
+class Livelock(Exception):
+    """The run took more steps than it may: somebody spins."""
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose hash is its number, so that sets of tasks are walked in the same order in every process."""
+
+    _number = 0
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop that runs one ready handle at a time, picked by the seed, on a clock of its own.
+
+    `trace` is a number that two runs share only if they made the same choices at the same times.
+    """
+
+    # asyncio's own, which its type stubs leave out.
+    _ready: deque[Any]
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
+
+    def __init__(self, seed: int, *, step_s: float = STEP_S, steps_max: int = STEPS_MAX) -> None:
+        super().__init__()
+        self.random = Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        self.steps = 0
+        self.trace = seed
+        self._now = 0.0
+        self._step_s = step_s
+        self._steps_max = steps_max
+        self._tasks_made = 0
+        # asyncio's own measure of a slow clock; ours is exact.
+        self._clock_resolution = 0.0
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        """Seconds since the loop was made, in virtual time."""
+        return self._now
+
+    def _run_once(self) -> None:
+        """One step: asyncio's `run_forever` calls this again and again."""
+        ready = self._ready
+        self._wake_due_timers(ready)
+        count = len(ready)
+        at = int(self.random.random() * count) if count > 1 else 0
+        if at:
+            ready.rotate(-at)
+            handle = ready.popleft()
+            ready.rotate(at)
+        else:
+            handle = ready.popleft()
+        if handle._cancelled:
+            return
+        self.steps += 1
+        if self.steps > self._steps_max:
+            raise Livelock(f"{self.steps} steps, and the clock stands at {self._now:.3f} s")
+        self._now += self._step_s
+        self.trace = hash((self.trace, at, count, self._now))
+        handle._run()
+
+    def _wake_due_timers(self, ready: deque[Any]) -> None:
+        """Move what is due from the timers to the ready handles; jump the clock if nothing is ready."""
+        timers = self._scheduled
+        self._sweep_cancelled(timers)
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+            self._timer_cancelled_count -= 1
+        if not ready:
+            if not timers:
+                raise Deadlock(f"at {self._now:.3f} s everybody waits and nothing is scheduled")
+            self._now = max(self._now, timers[0]._when)
+        while timers and timers[0]._when <= self._now:
+            handle = heapq.heappop(timers)
+            handle._scheduled = False
+            if handle._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(handle)
+
+    def _sweep_cancelled(self, timers: list[Any]) -> None:
+        if self._timer_cancelled_count <= CANCELLED_TIMERS_MAX or self._timer_cancelled_count * 2 <= len(
+            timers
+        ):
+            return
+        kept = []
+        for handle in timers:
+            if handle._cancelled:
+                handle._scheduled = False
+            else:
+                kept.append(handle)
+        heapq.heapify(kept)
+        timers[:] = kept
+        self._timer_cancelled_count = 0
+
+    def _process_events(self, event_list: Any) -> None:
+        """There is no selector, so there are no events."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread to be woken by."""
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "asyncio.Future[Any]":
+        task = NumberedTask(coro, loop=loop, **options)
+        self._tasks_made += 1
+        task._number = self._tasks_made
+        return task
+
+    def run_in_executor(  # type: ignore[override]
+        self,
+        executor: Any,  # noqa: ARG002 - part of asyncio's signature
+        func: Callable[..., R],
+        *args: Any,
+    ) -> "asyncio.Future[R]":
+        """Run it here and now: a thread would bring its own order of things."""
+        future: asyncio.Future[R] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever awaits
+            future.set_exception(error)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """There is no executor."""
+
+
+def run(main: Coroutine[Any, Any, R], seed: int, *, steps_max: int = STEPS_MAX) -> R:
+    """Run a coroutine to its end in virtual time, then cancel whatever it left running.
+
+    Raises:
+        Deadlock: everybody waits for ever.
+        Livelock: somebody spins.
+    """
+    loop = VirtualLoop(seed, steps_max=steps_max)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            _cancel_rest(loop)
+        finally:
+            loop.close()
+
+
+def _cancel_rest(loop: VirtualLoop) -> None:
+    """Cancel every task and let it end; one that still waits then is abandoned without a word."""
+    rest = sorted(asyncio.all_tasks(loop), key=hash)
+    for task in rest:
+        task.cancel()
+    loop._steps_max = loop.steps + CLEARING_STEPS_MAX
+    try:
+        if rest:
+            loop.run_until_complete(_end_of(rest))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    except (Deadlock, Livelock):
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+    for task in rest:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            loop.call_exception_handler(
+                {"message": "a task failed while it was cancelled", "exception": error, "task": task}
+            )
+
+
+async def _end_of(tasks: list["asyncio.Task[Any]"]) -> None:
+    await asyncio.wait(tasks)

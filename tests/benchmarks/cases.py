@@ -1,0 +1,137 @@
+"""What is measured: each case says what it reads, what runs, when it is over and how its output is judged."""
+
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.benchmarks import check
+from tests.benchmarks.child import Child, Reading, RunFailed
+from tests.benchmarks.cluster import Cluster
+
+RUN_LIMIT_S = 600.0
+START_LIMIT_S = 90.0
+WATCH_PAUSE_S = 0.05  # 20 small requests a second: far below a thousandth of what the broker does meanwhile
+
+FEW_KEYS = 1_000
+MANY_KEYS = 200_000
+
+
+class Place(NamedTuple):
+    """Where one run of one case takes place: names that are nobody else's, a folder of its own."""
+
+    cluster: Cluster
+    tag: str
+    source: str
+    target: str
+    folder: Path
+    profile: Path | None = None
+
+
+class Case(NamedTuple):
+    """One row of the table. `share` is the part of the run's records that a slow peer gets."""
+
+    name: str
+    run: Callable[["Case", Place, int], "Figures"]
+    check: check.Check
+    keys: int = FEW_KEYS
+    share: float = 1.0
+    options: Sequence[str] = ()
+    is_peer: bool = False
+
+    def records(self, records: int) -> int:
+        """How many records this case reads: its share, and the same number of every key."""
+        return max(self.keys, int(records * self.share) // self.keys * self.keys)
+
+
+class Figures(NamedTuple):
+    """What one run says, all per record."""
+
+    cpu_us: float
+    broker_us: float | None
+    records_per_s: float
+
+    @classmethod
+    def between(cls, first: Reading, last: Reading, records: int) -> "Figures":
+        broker_us = None
+        if first.broker_s is not None and last.broker_s is not None:
+            broker_us = (last.broker_s - first.broker_s) / records * 1e6
+        return cls(
+            (last.cpu_s - first.cpu_s) / records * 1e6, broker_us, records / (last.wall_s - first.wall_s)
+        )
+
+
+def measure(case: Case, cluster: Cluster, source: str, records: int, profile: Path | None = None) -> Figures:
+    """One run: new topics, a new process, the figures, and only then the judge."""
+    tag = f"bench-{uuid.uuid4().hex[:8]}"
+    with tempfile.TemporaryDirectory(prefix=f"{tag}-") as folder:
+        place = Place(cluster, tag, source, f"{tag}-out", Path(folder), profile)
+        cluster.create(place.target)
+        try:
+            figures = case.run(case, place, records)
+            case.check(cluster, place.target, records, case.keys)
+        finally:
+            cluster.delete_containing(tag)
+    return figures
+
+
+def run_copy(case: Case, place: Place, records: int) -> Figures:  # noqa: ARG001
+    names = (place.cluster.bootstrap, place.tag, place.source, place.target)
+    command = [*module("raw_copy"), *names, str(records)]
+    with Child(command, place.cluster, place.folder / "log") as child:
+        first, last = child.wait_for("first", START_LIMIT_S), child.wait_for("last", RUN_LIMIT_S)
+        child.wait_end()
+    return Figures.between(first, last, records)
+
+
+def run_streamkit(case: Case, place: Place, records: int) -> Figures:
+    """The worker knows no end; it is over when its committed positions stand at the end of the input."""
+    pipeline, guarantee = case.options
+    with start_worker(place, pipeline, guarantee) as child:
+        first = child.wait_for("first", START_LIMIT_S)
+        last = wait_committed(child, place)
+        child.stop()
+    return Figures.between(first, last, records)
+
+
+def start_worker(place: Place, pipeline: str, guarantee: str) -> Child:
+    names = (place.tag, place.source, place.target, guarantee, str(place.folder / "state"))
+    more = [str(place.profile)] if place.profile else []
+    command = [*module("worker"), pipeline, *names, *more]
+    environment = {"STREAMKIT_BROKERS": place.cluster.bootstrap}
+    return Child(command, place.cluster, place.folder / "log", environment)
+
+
+def wait_committed(child: Child, place: Place) -> Reading:
+    """The clocks just after the group's positions got to the end of the input."""
+    ends = place.cluster.ends(place.source)
+    positions = place.cluster.committed(place.tag, place.source)
+    deadline = time.monotonic() + RUN_LIMIT_S
+    try:
+        while True:
+            arrived = positions.now() == ends
+            reading = child.reading()
+            if arrived:
+                return reading
+            if time.monotonic() > deadline:
+                raise RunFailed(f"stands at {positions.now()}, the input ends at {ends}\n{child.tail()}")
+            time.sleep(WATCH_PAUSE_S)
+    finally:
+        positions.close()
+
+
+def module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"tests.benchmarks.{name}"]
+
+
+CASES = (
+    Case("copy", run_copy, check.copied),
+    Case("stateless", run_streamkit, check.mapped, options=("stateless", "exactly_once")),
+    Case("count_exactly_once", run_streamkit, check.counted_each, options=("count", "exactly_once")),
+    Case("count_at_least_once", run_streamkit, check.counted_each, options=("count", "at_least_once")),
+    Case("count_200k", run_streamkit, check.counted_each, MANY_KEYS, options=("count", "exactly_once")),
+    Case("count_latest", run_streamkit, check.counted_latest, options=("count_latest", "exactly_once")),
+)

@@ -1,0 +1,88 @@
+"""The judge: reads the whole output of a case, read_committed, and accepts only what is exactly right."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import orjson
+
+from tests.benchmarks import prefill
+from tests.benchmarks.cluster import Cluster
+
+SHOWN = 3  # wrong keys or values named in an error
+
+# (cluster, output topic, records of the input, keys of the input)
+Check = Callable[[Cluster, str, int, int], None]
+
+
+class WrongOutput(Exception):  # noqa: N818 - says who is wrong: the system under test
+    """The output is not what the input makes of it; a figure for it would mean nothing."""
+
+
+def copied(cluster: Cluster, topic: str, records: int, keys: int) -> None:
+    """Every value as often as it went in, and every key too."""
+    _compare_values(cluster, topic, records, keys, lambda value: value)
+
+
+def mapped(cluster: Cluster, topic: str, records: int, keys: int) -> None:
+    """As `copied`, with the values that the stateless pipeline makes."""
+    _compare_values(cluster, topic, records, keys, _sale)
+
+
+def counted_each(cluster: Cluster, topic: str, records: int, keys: int) -> None:
+    """Every key counts 1, 2, 3 ... without a gap, a repetition or a step back, up to its share of the input."""
+    last: dict[bytes, int] = {}
+    seen = 0
+    for messages in cluster.read(topic):
+        for message in messages:
+            key, count = message.key(), orjson.loads(message.value())["c"]
+            if count != last.get(key, 0) + 1:
+                raise WrongOutput(f"{topic}: key {key!r} goes from {last.get(key, 0)} to {count}")
+            last[key] = count
+        seen += len(messages)
+    _require_final(topic, last, records, keys)
+    if seen != records:
+        raise WrongOutput(f"{topic}: {seen} outputs for {records} records")
+
+
+def counted_latest(cluster: Cluster, topic: str, records: int, keys: int) -> None:
+    """Every key only grows, and ends at its share of the input."""
+    last: dict[bytes, int] = {}
+    for messages in cluster.read(topic):
+        for message in messages:
+            key, count = message.key(), orjson.loads(message.value())["c"]
+            if count <= last.get(key, 0):
+                raise WrongOutput(f"{topic}: key {key!r} goes from {last.get(key, 0)} to {count}")
+            last[key] = count
+    _require_final(topic, last, records, keys)
+
+
+def _require_final(topic: str, last: dict[bytes, int], records: int, keys: int) -> None:
+    wanted = dict.fromkeys((prefill.key(number) for number in range(keys)), records // keys)
+    if last != wanted:
+        wrong = [each for each in wanted.keys() | last.keys() if last.get(each) != wanted.get(each)]
+        shown = {each: (last.get(each), wanted.get(each)) for each in sorted(wrong)[:SHOWN]}
+        raise WrongOutput(f"{topic}: {len(wrong)} keys end wrong, (got, wanted): {shown}")
+
+
+def _compare_values(
+    cluster: Cluster, topic: str, records: int, keys: int, made: Callable[[bytes], bytes]
+) -> None:
+    values: Counter[bytes] = Counter()
+    names: Counter[bytes] = Counter()
+    for messages in cluster.read(topic):
+        values.update([message.value() for message in messages])
+        names.update([message.key() for message in messages])
+    wanted: Counter[bytes] = Counter()
+    for number, value in enumerate(prefill.values()):
+        wanted[made(value)] += records // prefill.VALUES + (number < records % prefill.VALUES)
+    if values != wanted:
+        wrong = [each for each in wanted | values if values[each] != wanted[each]]
+        shown = {each: (values[each], wanted[each]) for each in sorted(wrong)[:SHOWN]}
+        raise WrongOutput(f"{topic}: {len(wrong)} values are not as often there as in the input: {shown}")
+    if names != Counter({prefill.key(number): records // keys for number in range(keys)}):
+        raise WrongOutput(f"{topic}: the keys are not as often there as in the input")
+
+
+def _sale(value: bytes) -> bytes:
+    hit = orjson.loads(value)
+    return orjson.dumps({"user": hit["user"], "item": hit["item"], "total": hit["price"] * 2})

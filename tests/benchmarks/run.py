@@ -1,0 +1,113 @@
+"""Measure streamkit, in the same run as a raw copy of the same records, on a broker of our own.
+
+    make bench                          everything of ours, three interleaved rounds
+    make bench ONLY=copy,count          names, or the beginnings of names
+    make bench PEERS=1                  the peers too: quix, faust, bytewax, kafka_streams (or their names)
+    python -m tests.benchmarks.run --profile count_exactly_once
+
+The last line of standard output is one JSON object. A wrong output or a failed run ends with exit code 1.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from streamkit.testing.broker import start_broker
+from tests.benchmarks import prefill, profiling, report
+from tests.benchmarks.cases import CASES, Case, measure
+from tests.benchmarks.check import WrongOutput
+from tests.benchmarks.child import RunFailed
+from tests.benchmarks.cluster import Cluster
+from tests.benchmarks.latency import LATENCY, measure_latency
+from tests.benchmarks.peers.roster import peer_cases
+
+ROUNDS = 3
+RECORDS = 2_000_000
+LATENCY_S = 30.0
+
+
+def main() -> int:
+    wishes = parse()
+    names = [each for each in (wishes.only or "").split(",") if each]
+    cases = [case for case in CASES if is_wanted(case.name, names)]
+    with_latency = is_wanted(LATENCY, names)
+    if not cases and not with_latency:
+        known = ", ".join([*(case.name for case in CASES), LATENCY])
+        print(f"error: nothing is named {wishes.only!r}; there are {known}", file=sys.stderr)
+        return 2
+    cases += peer_cases(wishes.peers, say)
+    with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
+        broker = start_broker(profile="bench", folder=Path(folder), on_progress=say)
+        with broker:
+            cluster = Cluster(broker.bootstrap, broker.pids() if broker.kind == "jvm" else [])
+            inputs = fill(cluster, cases, wishes.records)
+            if wishes.profile:
+                return profiling.run(cases, cluster, inputs, wishes.records)
+            results = report.Results()
+            for number in range(1, wishes.rounds + 1):
+                for case in cases:
+                    source = inputs[case.records(wishes.records), case.keys]
+                    measure_case(results, number, case, cluster, source, wishes.records)
+                if with_latency:
+                    attempt(results, number, LATENCY, lambda: measure_latency(cluster, wishes.latency_s))
+            for source in inputs.values():
+                cluster.delete_containing(source)
+    return report.finish(results)
+
+
+def measure_case(
+    results: report.Results, number: int, case: Case, cluster: Cluster, source: str, records: int
+) -> None:
+    attempt(results, number, case.name, lambda: measure(case, cluster, source, case.records(records)))
+
+
+def attempt(results: report.Results, number: int, name: str, run) -> None:
+    """One run; what fails is printed and counted, never left out in silence."""
+    try:
+        figures = run()
+    except (RunFailed, WrongOutput, TimeoutError) as error:
+        results.fail(name)
+        say(f"round {number}  {name:<22} FAILED: {type(error).__name__}: {error}")
+        return
+    results.add(name, figures)
+    say(f"round {number}  {name:<22} {report.line(figures)}")
+
+
+def fill(cluster: Cluster, cases: list[Case], records: int) -> dict[tuple[int, int], str]:
+    """One input topic per number of records and keys; cases with the same numbers read the same topic."""
+    run = f"{os.getpid():x}"
+    topics = {}
+    for size, keys in sorted({(case.records(records), case.keys) for case in cases}):
+        topic = topics[size, keys] = prefill.topic_name(run, size, keys)
+        say(f"filling {topic}")
+        prefill.prefill(cluster, topic, size, keys)
+    return topics
+
+
+def is_wanted(name: str, wishes: list[str]) -> bool:
+    return not wishes or any(name.startswith(each) for each in wishes)
+
+
+def say(text: str) -> None:
+    print(f"[load {os.getloadavg()[0]:4.1f}] {text}", file=sys.stderr, flush=True)
+
+
+def parse() -> argparse.Namespace:
+    environment = os.environ
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="names, or beginnings of names, separated by commas")
+    parser.add_argument("--peers", default=environment.get("PEERS", ""), help="1 for all, or names")
+    parser.add_argument("--rounds", type=int, default=int(environment.get("ROUNDS", ROUNDS)))
+    parser.add_argument("--records", type=int, default=int(environment.get("RECORDS", RECORDS)))
+    parser.add_argument("--latency-s", type=float, default=float(environment.get("LATENCY_S", LATENCY_S)))
+    parser.add_argument("--profile", metavar="CASE", help="run one streamkit case under cProfile")
+    wishes = parser.parse_args()
+    if wishes.profile:
+        wishes.only, wishes.peers = wishes.profile, ""
+    return wishes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""A scope without a runtime: real cells over a plain dict of rows, outputs in lists, spans ended by hand."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from streamkit.model.keys import GroupPrefixes
+from streamkit.operators.step import Append, Push, Step
+from streamkit.state.cells import MapCells, ValueCells
+from streamkit.state.keys import store_id
+from streamkit.state.spec import StoreSpec
+
+Written = tuple[bytes | None, bytes | None, int]
+Pushed = tuple[bytes | None, Any, int]
+
+
+class Rows(dict[bytes, bytes]):
+    """What was committed, as the cells read it."""
+
+    def find(self, key: bytes) -> bytes | None:
+        return self.get(key)
+
+    def find_all(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+        return [(key, data) for key, data in self.items() if key.startswith(prefix)]
+
+
+class FakeScope:
+    """Enough of a task to bind steps against. `rows` may be handed to another scope: a restart."""
+
+    def __init__(self, partition: int = 0, rows: Rows | None = None) -> None:
+        self.partition = partition
+        self.rows = Rows() if rows is None else rows
+        self.written: dict[str, list[Written]] = {}
+        self._prefixes = GroupPrefixes()
+        self._values: dict[str, ValueCells] = {}
+        self._maps: dict[str, MapCells] = {}
+        self._flushes: list[Callable[[], None]] = []
+
+    def value_cells(self, spec: StoreSpec) -> ValueCells:
+        if spec.name not in self._values:
+            self._values[spec.name] = ValueCells(spec, store_id(spec.name), self._prefixes, self.rows)
+        return self._values[spec.name]
+
+    def map_cells(self, spec: StoreSpec) -> MapCells:
+        if spec.name not in self._maps:
+            self._maps[spec.name] = MapCells(spec, store_id(spec.name), self._prefixes, self.rows)
+        return self._maps[spec.name]
+
+    def output(self, topic: str) -> Append:
+        lane = self.written.setdefault(topic, [])
+
+        def append(key: bytes | None, value: bytes | None, timestamp: int) -> None:
+            lane.append((key, value, timestamp))
+
+        return append
+
+    def at_span_end(self, flush: Callable[[], None]) -> None:
+        self._flushes.append(flush)
+
+    def end_span(self) -> None:
+        """Flush upstream first (steps are bound from the end), then commit."""
+        for flush in reversed(self._flushes):
+            flush()
+        frozen: dict[bytes, bytes | None] = {}
+        for values in self._values.values():
+            values.freeze(frozen)
+        for maps in self._maps.values():
+            maps.freeze(frozen, {})
+        for key, data in frozen.items():
+            if data is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = data
+
+
+class Chain:
+    """Some steps in a row, and what came out at their end."""
+
+    def __init__(self, *steps: Step, scope: FakeScope | None = None) -> None:
+        self.scope = scope or FakeScope()
+        self.out: list[Pushed] = []
+
+        def collect(key: bytes | None, value: Any, timestamp: int) -> None:
+            self.out.append((key, value, timestamp))
+
+        push: Push = collect
+        for step in reversed(steps):
+            push = step.bind(push, self.scope)
+        self.push = push
+
+    @property
+    def values(self) -> list[Any]:
+        return [value for _, value, _ in self.out]
