@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from rich.text import Text
 
 from streamkit.cli.load import load_pipeline
@@ -11,6 +11,19 @@ from streamkit.cli.output import show, show_parts
 from streamkit.graph.describe import as_dict, as_mermaid, as_text
 
 
+app = App(
+    name="graph",
+    sort_key=4,
+    help_epilogue="""
+Examples:
+
+    streamkit graph services.page_views.pipeline:page_views
+    streamkit graph my_module --output mermaid > graph.mmd
+""",
+)
+
+
+@app.default
 def graph(
     target: Target,
     /,

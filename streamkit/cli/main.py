@@ -8,37 +8,36 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
+from cyclopts.help import DefaultFormatter, PanelSpec
+from rich import box
 
+from streamkit.cli import check, dev, graph, offsets, run, topics
 from streamkit.cli.output import Misuse, say_error
 from streamkit.errors import StreamkitError
 from streamkit.telemetry.logs import configure_logs
 
 DEBUG_FLAG = "--debug"
 
+# Titles and space instead of boxes: help is read, and copied from.
+PLAIN_PANELS = DefaultFormatter(panel_spec=PanelSpec(box=box.SIMPLE_HEAD))
+
 app = App(
     name="streamkit",
     help="Stateful, exactly-once stream processing for Python teams, on the Kafka they already run.",
-    help_epilogue=(
-        "Data goes to standard output, talk to standard error. What changes something prints its plan and acts only "
-        "with `--execute`. Every setting can be given as STREAMKIT_<NAME>. `--debug` adds Python tracebacks.\n\n"
-        "Exit codes: 0 done, 1 failed, 2 misuse, 3 plan not empty (`--exit-code`)."
-    ),
     help_format="markdown",
+    help_formatter=PLAIN_PANELS,
     version=version("streamkit"),
     result_action="return_value",
 )
-app["--help"].group = app["--version"].group = "Options"
+app.help_epilogue = """
+Data goes to standard output, talk to standard error. A command that changes something prints its plan and acts only
+with `--execute`. Every setting can also be given as `STREAMKIT_<NAME>`. `--debug` adds Python tracebacks.
 
-# Imported when they are called: `streamkit graph` does not wait for the client of Kafka.
-for _name, _place in {
-    "run": "run:run",
-    "dev": "dev:dev",
-    "check": "check:check",
-    "graph": "graph:graph",
-    "topics": "topics:app",
-    "offsets": "offsets:app",
-}.items():
-    app.command(f"streamkit.cli.{_place}", name=_name)
+Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-code`).
+"""
+
+for _noun in (run, dev, check, graph, topics, offsets):
+    app.command(_noun.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = DEBUG_FLAG in given
     try:
         configure_logs()
-        result = app(
-            [each for each in given if each != DEBUG_FLAG], exit_on_error=False, print_error=False
-        )
+        result = app([each for each in given if each != DEBUG_FLAG], exit_on_error=False, print_error=False)
     except CycloptsError as error:
         say_error(_misuse(error), debug=debug)
         return 2

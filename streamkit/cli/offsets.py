@@ -18,7 +18,12 @@ from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target, conn
 from streamkit.cli.output import Cell, facts, grid, say, show
 from streamkit.model.ids import TopicPartition
 
-app = App(name="offsets", help="Where a pipeline stands in its topics, and where it begins.")
+app = App(
+    name="offsets",
+    sort_key=6,
+    help="Where a pipeline stands in its topics, and where it begins.",
+    help_epilogue="",
+)
 
 
 @app.command(name="show")
@@ -43,19 +48,30 @@ async def show_offsets(
     show(report, output, _head(report), "", grid(headers, rows), "", _totals(report))
 
 
-@app.command
-async def reset(  # noqa: PLR0913 - each flag is a word of the command
+@app.command(
+    help_epilogue="""
+Examples:
+
+    streamkit offsets reset services.page_views.pipeline:page_views --to latest
+    streamkit offsets reset my_module --to 2026-01-31T08:00:00+01:00 --topic page-views --execute
+"""
+)
+async def reset(
     target: Target,
     /,
     *,
     to: Annotated[
         str,
         Parameter(
-            help="`earliest`, `latest`, an offset, or a time such as `2026-01-31T08:00:00Z` (UTC unless it says so)."
+            metavar="PLACE",
+            help="`earliest`, `latest`, an offset, or a time such as `2026-01-31T08:00:00Z` (UTC unless it says so).",
         ),
     ],
     topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None,
-    execute: Annotated[bool, Parameter(negative=(), help="Set the positions; without it the plan is shown.")] = False,
+    execute: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="Set the positions; without it the plan is shown."),
+    ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
 ) -> None:
@@ -82,7 +98,9 @@ async def reset(  # noqa: PLR0913 - each flag is a word of the command
 
 def _head(report: OffsetsReport) -> RenderableType:
     return facts(
-        ("pipeline", report.pipeline), ("workers", str(report.members)), ("lag", f"{report.lag_records:,} records")
+        ("pipeline", report.pipeline),
+        ("workers", str(report.members)),
+        ("lag", f"{report.lag_records:,} records"),
     )
 
 
@@ -94,5 +112,3 @@ def _totals(report: OffsetsReport) -> RenderableType:
 def _moves(planned: ResetPlan) -> RenderableType:
     rows: list[list[Cell]] = [[each.topic, each.partition, each.before, each.after] for each in planned.moves]
     return grid(("topic", "partition", "position", "new position"), rows)
-
-

@@ -83,7 +83,11 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
             for each in partitions
             if each.topic in names
         ]
-        stages.append(StageOffsets(stage=stage.name, inputs=inputs, lag_records=sum(each.lag_records for each in inputs)))
+        stages.append(
+            StageOffsets(
+                stage=stage.name, inputs=inputs, lag_records=sum(each.lag_records for each in inputs)
+            )
+        )
     return OffsetsReport(
         pipeline=plan.name,
         group=plan.name,
@@ -135,7 +139,9 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
     """
     sources = plan.sources()
     if topic is not None and topic not in sources:
-        raise Misuse(f'pipeline "{plan.name}" does not read topic "{topic}"', hint=f"it reads: {', '.join(sources)}")
+        raise Misuse(
+            f'pipeline "{plan.name}" does not read topic "{topic}"', hint=f"it reads: {', '.join(sources)}"
+        )
     chosen = sources if topic is None else (topic,)
     partitions = await partitions_of(chosen, admin)
     missing = [name for name in chosen if not any(each.topic == name for each in partitions)]
@@ -152,9 +158,7 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
     return ResetPlan(pipeline=plan.name, group=plan.name, to=to, moves=moves)
 
 
-async def _wanted(
-    to: str, partitions: list[TopicPartition], admin: Admin
-) -> Mapping[TopicPartition, int]:
+async def _wanted(to: str, partitions: list[TopicPartition], admin: Admin) -> Mapping[TopicPartition, int]:
     if to == "earliest":
         return await admin.start_offsets(partitions)
     if to == "latest":

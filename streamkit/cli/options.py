@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -37,7 +37,10 @@ class Cluster:
     brokers: Annotated[
         str | None,
         Parameter(
-            help="Address of one or more brokers, `host:port,...`. [env: STREAMKIT_BROKERS] [default: 127.0.0.1:9092]"
+            env_var="STREAMKIT_BROKERS",
+            metavar="HOST:PORT",
+            show_default=lambda _: Settings().brokers,
+            help="Address of a broker, or several with commas.",
         ),
     ] = None
     settings: Annotated[
@@ -45,7 +48,7 @@ class Cluster:
         Parameter(help="A TOML file with settings; flags and STREAMKIT_* variables come before it."),
     ] = None
 
-    def load(self, **given: object) -> Settings:
+    def load(self, **given: Any) -> Settings:
         """The settings of this command."""
         return Settings.load(self.settings, brokers=self.brokers, **given)
 

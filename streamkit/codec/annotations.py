@@ -21,7 +21,7 @@ def returned_type(function: Callable[..., Any]) -> Any:
     except (NameError, TypeError, AttributeError):
         # The annotation names something that exists only for the type checker, or in the scope of another function.
         return None
-    return None if found is Any or _is_open(found) else found
+    return None if found is Any or is_open(found) else found
 
 
 def item_type(collection: Any) -> Any:
@@ -37,7 +37,7 @@ def item_type(collection: Any) -> Any:
 def class_arguments(cls: type, generic: type) -> tuple[Any, ...]:
     """The arguments that `cls` gives to its generic ancestor: `(Order, Totals, float)`; empty if it gives none.
 
-    An argument that is left open further down is a TypeVar.
+    One that is left open further down has a TypeVar in it; see `is_open`.
     """
     for declared in getattr(cls, "__orig_bases__", ()):
         origin, args = get_origin(declared), get_args(declared)
@@ -45,20 +45,28 @@ def class_arguments(cls: type, generic: type) -> tuple[Any, ...]:
             return args
         if isinstance(origin, type) and issubclass(origin, generic):
             filled = dict(zip(_parameters(origin), args, strict=False))
-            return tuple(filled.get(each, each) for each in class_arguments(origin, generic))
+            return tuple(_filled(each, filled) for each in class_arguments(origin, generic))
     for parent in cls.__bases__:
         if parent is not generic and issubclass(parent, generic):
             return class_arguments(parent, generic)
     return ()
 
 
-def _parameters(cls: type) -> tuple[TypeVar, ...]:
+def is_open(annotation: Any) -> bool:
+    """Whether a TypeVar is in it, so that only a call or a subclass would tell the type."""
+    if isinstance(annotation, TypeVar):
+        return True
+    return any(is_open(each) for each in get_args(annotation) if not isinstance(each, str))
+
+
+def _parameters(cls: Any) -> tuple[TypeVar, ...]:
     parameters: tuple[TypeVar, ...] = getattr(cls, "__parameters__", ())
     return parameters
 
 
-def _is_open(annotation: Any) -> bool:
-    """Whether a TypeVar is in it, so that only the call would tell the type."""
+def _filled(annotation: Any, known: dict[TypeVar, Any]) -> Any:
+    """The annotation with its TypeVars replaced."""
     if isinstance(annotation, TypeVar):
-        return True
-    return any(_is_open(each) for each in get_args(annotation) if not isinstance(each, str))
+        return known.get(annotation, annotation)
+    parameters = _parameters(annotation)
+    return annotation[tuple(known.get(each, each) for each in parameters)] if parameters else annotation

@@ -21,6 +21,7 @@ class KafkaLog:
     def __init__(self, brokers: str, security: Security, *, request_timeout_s: float = 10.0) -> None:
         self._connection = Connection(brokers, security, request_timeout_s=request_timeout_s)
         self._made: list[_Closable] = []
+        self._readers: list[KafkaReader] = []
 
     async def connect(self) -> None:
         """Find the cluster.
@@ -34,7 +35,9 @@ class KafkaLog:
     def reader(self, *, committed: bool) -> KafkaReader:
         """A new reader without partitions."""
         reader = KafkaReader(self._connection, committed=committed)
-        self._made.append(reader)
+        # A worker makes and closes many readers in its life, one for each restore.
+        self._readers = [other for other in self._readers if not other.closed]
+        self._readers.append(reader)
         return reader
 
     def writer(self, options: WriterOptions) -> KafkaWriter:
@@ -55,7 +58,8 @@ class KafkaLog:
 
     async def close(self) -> None:
         """Close everything that was made from this log; a member stops beating, but does not leave its group."""
-        for made in reversed(self._made):
+        for made in (*self._readers, *reversed(self._made)):
             await made.close()
+        self._readers.clear()
         self._made.clear()
         await self._connection.close()

@@ -6,6 +6,7 @@ we hold, the leader runs `assignor.py`, `sync` brings the decision. The heartbea
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -72,6 +73,7 @@ class KafkaMembership:
         self._member_id = ""
         self._generation = _NO_GENERATION
         self._lost = False
+        self._heard = 0.0  # when the last heartbeat that was answered had been sent
         self._rejoin = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
 
@@ -83,11 +85,16 @@ class KafkaMembership:
     @property
     def rejoin_needed(self) -> bool:
         """True as soon as the group wants a new round, or threw us out."""
-        return self._rejoin.is_set()
+        return self._rejoin.is_set() or self.lost
 
     @property
     def lost(self) -> bool:
-        """True if we are not a member any more: everything in hand is void."""
+        """True if we are not a member any more: everything in hand is void.
+
+        Also true at once, before any heartbeat could tell, when this process stood still for a whole session.
+        """
+        if self._beating is not None and self._silent_too_long():
+            self._lost = True
         return self._lost
 
     async def wait_rejoin(self) -> None:
@@ -119,6 +126,7 @@ class KafkaMembership:
             self._connection.drop(self._join_lane)
             raise
         self._generation = joined.generation
+        self._heard = time.monotonic()
         self._lost = False
         self._rejoin.clear()
         member = Member(self._options.group, joined.member_id, joined.generation)
@@ -194,12 +202,11 @@ class KafkaMembership:
         session_s = self._options.session_timeout_s
         interval_s = min(_HEARTBEAT_MAX_S, session_s / _HEARTBEATS_PER_SESSION)
         call = heartbeat(member.group, member.generation, member.member_id)
-        loop = asyncio.get_running_loop()
-        heard = loop.time()
         while True:
-            sent = loop.time()
+            sent = time.monotonic()
             code = await self._beat_once(call, session_s / _TRIES_PER_SESSION)
-            if code in _EVICTED or loop.time() - heard > session_s:
+            # Once silent for a session we may have been taken for dead, whatever the broker says now.
+            if code in _EVICTED or self._lost or self._silent_too_long():
                 self._forget_member(code)
                 self._lost = True
                 self._rejoin.set()
@@ -207,10 +214,13 @@ class KafkaMembership:
             if code == Code.REBALANCE_IN_PROGRESS:
                 self._rejoin.set()
             if code in (Code.OK, Code.REBALANCE_IN_PROGRESS):
-                heard = sent
+                self._heard = sent
                 await asyncio.sleep(interval_s)
             else:
                 await asyncio.sleep(min(interval_s, _PAUSE_LAST_S))
+
+    def _silent_too_long(self) -> bool:
+        return time.monotonic() - self._heard > self._options.session_timeout_s
 
     async def _beat_once(self, call: Call[int], timeout_s: float) -> int:
         try:

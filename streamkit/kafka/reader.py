@@ -46,6 +46,11 @@ class KafkaReader:
         self._broken: BaseException | None = None
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from here on; drops what was buffered of it. Also starts reading a new partition."""
         if not self._tasks:

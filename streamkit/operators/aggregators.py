@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from streamkit.codec.annotations import class_arguments, returned_type
+from streamkit.codec.annotations import class_arguments, is_open, returned_type
 from streamkit.codec.naming import type_name
 from streamkit.errors import InvalidPipeline, UserCodeError
 
@@ -51,7 +51,7 @@ class Aggregator(ABC, Generic[T, A, R]):
             InvalidPipeline: the class does not say.
         """
         arguments = class_arguments(type(self), Aggregator)
-        if not arguments or isinstance(arguments[1], TypeVar):
+        if not arguments or is_open(arguments[1]):
             raise InvalidPipeline(
                 f'aggregator "{type(self).__name__}" does not say of which type its accumulator is',
                 hint=f"write class {type(self).__name__}(Aggregator[<value>, <accumulator>, <result>])",
@@ -62,7 +62,7 @@ class Aggregator(ABC, Generic[T, A, R]):
     def result_type(self) -> Any:
         """The type of the results, or None if the class does not say."""
         arguments = class_arguments(type(self), Aggregator)
-        return None if not arguments or isinstance(arguments[2], TypeVar) else arguments[2]
+        return None if not arguments or is_open(arguments[2]) else arguments[2]
 
 
 class Count(Aggregator[Any, int, int]):

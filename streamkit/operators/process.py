@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from streamkit.codec.annotations import class_arguments
+from streamkit.codec.annotations import class_arguments, is_open
 from streamkit.operators.stateless import DecodedKeys, missing_key
 from streamkit.operators.step import Push, Scope
 from streamkit.state.spec import StoreSpec
@@ -157,4 +157,4 @@ class ProcessStep(msgspec.Struct, frozen=True):
 def emitted_type(operator: Operator[Any, Any, Any]) -> Any:
     """The type of what an operator emits, as its class says: the R of `Operator[K, T, R]`; None if it does not say."""
     arguments = class_arguments(type(operator), Operator)
-    return None if not arguments or isinstance(arguments[2], TypeVar) or arguments[2] is Any else arguments[2]
+    return None if not arguments or is_open(arguments[2]) or arguments[2] is Any else arguments[2]

@@ -4,13 +4,11 @@ Before this step `runtime/ingest.py` found the task and the decoder; after it th
 (`runtime/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from streamkit.errors import Bug
 from streamkit.graph.stage import Stage
 from streamkit.kafka.ports import LogRecord
 from streamkit.operators.step import Append, Push
@@ -95,20 +93,18 @@ def _fan_out(pushes: list[Push]) -> Push:
     return push
 
 
-def run(records: Iterator[LogRecord], limit: int, decode: Decode, push: Push) -> LogRecord | None:
-    """Run up to `limit` records through a chain; returns the last one, or None if there was none.
+def run(records: list[LogRecord], decode: Decode, push: Push) -> None:
+    """Run records through a chain, in order.
 
-    After `RecordFailed` the iterator stands behind the failing record, and the caller may go on.
+    Raises:
+        RecordFailed: at the first record on which the chain raised; those before it are done, those after it not.
     """
-    record = None
+    record = records[0]
     try:
-        for record in islice(records, limit):
+        for record in records:
             push(record.key, decode(record.value), record.timestamp)
     except Exception as error:
-        if record is None:
-            raise Bug("a record batch cannot be read", detail=repr(error)) from error
         raise RecordFailed(record, failing_step(error), error) from error
-    return record
 
 
 def failing_step(error: Exception) -> str:

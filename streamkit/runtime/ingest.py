@@ -4,14 +4,15 @@ Before this step `runtime/poll.py` fetched committed bytes; after it `runtime/ch
 be decoded or processed goes to `runtime/failures.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain as join
+from itertools import islice
 
 from streamkit.kafka.ports import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.chain import RecordFailed, run
 from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.task import Task
+from streamkit.runtime.task import Condemned, Task
 
 
 class Intake:
@@ -23,64 +24,67 @@ class Intake:
         self._decode = task.inputs[batch.partition]
         self._push = task.chain.entries[batch.partition.topic]
         self._next_offset = batch.next_offset
-        self._records = _from_offset(iter(batch.records), batch.first_offset)
+        self._records = _from_offset(batch)
+        # Records taken from the batch that still wait: those behind one that was set aside.
+        self._waiting: list[LogRecord] = []
         self.done = False
 
     def run_slice(self, limit: int, failures: Failures) -> Verdict | None:
         """Run up to `limit` records; returns a verdict if the loop must stop this span."""
+        records = self._waiting or list(islice(self._records, limit))
+        self._waiting = []
+        if not records:
+            self._advance(self._next_offset)
+            self.done = True
+            return None
         condemned = self.task.condemned.get(self.partition)
         if condemned:
-            return self._run_carefully(limit, failures)
+            return self._run_carefully(records, condemned, failures)
         try:
-            last = run(self._records, limit, self._decode, self._push)
+            run(records, self._decode, self._push)
         except RecordFailed as failed:
-            return self._judge(failed, failures)
-        self._advance(last)
+            return self._judge(failed, records, failures)
+        self._advance(records[-1].offset + 1)
         return None
 
-    def _run_carefully(self, limit: int, failures: Failures) -> Verdict | None:
+    def _run_carefully(
+        self, records: list[LogRecord], condemned: Mapping[int, Condemned], failures: Failures
+    ) -> Verdict | None:
         """As `run_slice`, looking out for condemned records: only while there are any."""
-        condemned = self.task.condemned[self.partition]
-        for _ in range(limit):
-            record = next(self._records, None)
-            if record is None:
-                self._advance(None)
-                return None
+        for index, record in enumerate(records):
             reason = condemned.get(record.offset)
-            if reason is not None:
-                failures.put_aside(self.task, self.partition, record, reason)
-                self._advance(record)
-                continue
             try:
-                run(iter((record,)), 1, self._decode, self._push)
+                if reason is not None:
+                    failures.put_aside(self.task, self.partition, record, reason)
+                else:
+                    run([record], self._decode, self._push)
             except RecordFailed as failed:
-                verdict = self._judge(failed, failures)
-                if verdict is not None:
-                    return verdict
-            self._advance(record)
+                return self._judge(failed, records[index:], failures)
+            self._advance(record.offset + 1)
         return None
 
-    def _judge(self, failed: RecordFailed, failures: Failures) -> Verdict | None:
+    def _judge(self, failed: RecordFailed, records: list[LogRecord], failures: Failures) -> Verdict | None:
+        """Let the policy decide; if the record could be set aside, the ones behind it are next."""
         verdict = failures.judge(self.task, self.partition, failed)
         if verdict is not Verdict.SET_ASIDE:
             return verdict
-        self._advance(failed.record)
+        after = failed.record.offset + 1
+        self._advance(after)
+        self._waiting = [record for record in records if record.offset >= after]
         return None
 
-    def _advance(self, last: LogRecord | None) -> None:
-        """Move the task's position behind `last`, or to the batch's end when there is nothing left."""
-        task = self.task
-        if last is None:
-            task.positions[self.partition] = self._next_offset
-            self.done = True
-        else:
-            task.positions[self.partition] = last.offset + 1
-        task.moved = True
+    def _advance(self, offset: int) -> None:
+        self.task.positions[self.partition] = offset
+        self.task.moved = True
 
 
-def _from_offset(records: Iterator[LogRecord], first_offset: int) -> Iterator[LogRecord]:
-    """The records from `first_offset` on; only a batch entered in its middle has others."""
+def _from_offset(batch: FetchedBatch) -> Iterator[LogRecord]:
+    """The records from `first_offset` on; only a batch that is entered in its middle has others.
+
+    The client's batches refuse a second `iter`, also by the tools of itertools; an islice in between does not ask.
+    """
+    records = islice(iter(batch.records), None)
     for record in records:
-        if record.offset >= first_offset:
+        if record.offset >= batch.first_offset:
             return join((record,), records)
     return iter(())

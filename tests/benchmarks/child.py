@@ -37,7 +37,11 @@ class Child:
     """A measured process. It says `first`, `warm`, `last` on its standard output as it gets there (clock.mark)."""
 
     def __init__(
-        self, command: Sequence[str], cluster: Cluster, log: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        cluster: Cluster,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._log = log
@@ -84,9 +88,7 @@ class Child:
         """The clocks of now, read from outside."""
         self._require_alive("while it was watched")
         with contextlib.suppress(OSError):
-            return Reading(
-                cpu_s(self.process.pid), time.monotonic(), cpu_of_all_s(self._cluster.pids), {}
-            )
+            return Reading(cpu_s(self.process.pid), time.monotonic(), cpu_of_all_s(self._cluster.pids), {})
         raise RunFailed(f"the process ended while it was watched\n{self.tail()}")
 
     def stop(self) -> None:

@@ -40,7 +40,9 @@ def count(name: str, source: str, target: str) -> sk.Pipeline:
 def count_latest(name: str, source: str, target: str) -> sk.Pipeline:
     pipeline = sk.pipeline(name)
     hits = pipeline.read_keyed(sk.topic(source, Hit))
-    hits.count(name="per_key", updates="latest").map(lambda n: {"c": n}, to=dict).write(sk.topic(target, dict))
+    hits.count(name="per_key", updates="latest").map(lambda n: {"c": n}, to=dict).write(
+        sk.topic(target, dict)
+    )
     return pipeline
 
 

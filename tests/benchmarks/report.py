@@ -52,7 +52,9 @@ def finish(results: Results) -> int:
     console = Console()
     console.print(_table(results))
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    console.print(f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}, load {load}")
+    console.print(
+        f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}, load {load}"
+    )
     for name, count in results.failures.items():
         console.print(f"[bold red]{name}: {count} failed or wrong runs")
     print(json.dumps(_flat(results)))
@@ -79,7 +81,9 @@ def _table(results: Results) -> Table:
         table.add_row(f"{LATENCY} p50 ms", str(len(runs)), _spread([each.p50_ms for each in runs]))
         table.add_row(f"{LATENCY} p99 ms", str(len(runs)), _spread([each.p99_ms for each in runs]))
         broker = [each.broker_us for each in runs if each.broker_us is not None]
-        table.add_row(f"{LATENCY} cpu", str(len(runs)), _spread([each.cpu_us for each in runs]), _spread(broker))
+        table.add_row(
+            f"{LATENCY} cpu", str(len(runs)), _spread([each.cpu_us for each in runs]), _spread(broker)
+        )
     return table
 
 

@@ -96,7 +96,9 @@ def say(text: str) -> None:
 
 def parse() -> argparse.Namespace:
     environment = os.environ
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", help="names, or beginnings of names, separated by commas")
     parser.add_argument("--peers", default=environment.get("PEERS", ""), help="1 for all, or names")
     parser.add_argument("--rounds", type=int, default=int(environment.get("ROUNDS", ROUNDS)))

@@ -5,6 +5,7 @@ import functools
 import itertools
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -62,7 +63,7 @@ class Sleeper(Protocol):
     async def wait_lost(self) -> None: ...
 
 
-class Cluster:
+class Cluster(ABC):
     """A cluster and the clients of one test."""
 
     def __init__(self) -> None:
@@ -70,20 +71,27 @@ class Cluster:
         self._numbers = itertools.count(1)
         self._prefix = ""
 
+    @abstractmethod
     def run(self, test: Callable[["Cluster"], Awaitable[None]]) -> None:
-        raise AssertionError
+        """Run a test to its end."""
 
+    @abstractmethod
     def make_log(self) -> Log:
-        raise AssertionError
+        """A client that is not connected yet."""
 
+    @abstractmethod
     async def sleeper(self, options: MemberOptions) -> Sleeper:
-        raise AssertionError
+        """A member that has joined and can be frozen."""
 
+    @abstractmethod
     async def leave_open(
-        self, writer_id: str, records: Mapping[TopicPartition, bytes], group: str, positions: Mapping[TopicPartition, int]
+        self,
+        writer_id: str,
+        records: Mapping[TopicPartition, bytes],
+        group: str,
+        positions: Mapping[TopicPartition, int],
     ) -> None:
         """Leave a transaction open: records and pending positions, by a writer that nobody hears of again."""
-        raise AssertionError
 
     def name(self, what: str) -> str:
         return f"{self._prefix}{what}-{next(self._numbers)}"
@@ -106,7 +114,9 @@ class Cluster:
     async def partition(self, **config: str) -> TopicPartition:
         return TopicPartition(await self.topic(1, **config), 0)
 
-    async def writer(self, writer_id: str | None = None, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> Writer:
+    async def writer(
+        self, writer_id: str | None = None, guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    ) -> Writer:
         options = WriterOptions(writer_id or self.name("writer"), guarantee, transaction_timeout_s=60.0)
         writer = (await self.log()).writer(options)
         await writer.open()
@@ -166,13 +176,17 @@ class MemoryCluster(Cluster):
         return MemorySleeper(log, membership, await membership.join(()))
 
     async def leave_open(
-        self, writer_id: str, records: Mapping[TopicPartition, bytes], group: str, positions: Mapping[TopicPartition, int]
+        self,
+        writer_id: str,
+        records: Mapping[TopicPartition, bytes],
+        group: str,
+        positions: Mapping[TopicPartition, int],
     ) -> None:
         transactions, now = self.broker.transactions, asyncio.get_running_loop().time()
         epoch = transactions.init(writer_id, 60.0)
         for partition, value in records.items():
             batch = MemoryBatch()
-            batch.append(0, 0, None, value, ())
+            batch.append(0, 0, None, value, [])
             transactions.produce(writer_id, epoch, partition, batch, now)
         if positions:
             # A client of another make may send no generation, and then the broker checks none.
@@ -222,17 +236,27 @@ class KafkaCluster(Cluster):
         return sleeper
 
     async def leave_open(
-        self, writer_id: str, records: Mapping[TopicPartition, bytes], group: str, positions: Mapping[TopicPartition, int]
+        self,
+        writer_id: str,
+        records: Mapping[TopicPartition, bytes],
+        group: str,
+        positions: Mapping[TopicPartition, int],
     ) -> None:
         await asyncio.to_thread(self._leave_open, writer_id, records, group, positions)
 
     def _leave_open(
-        self, writer_id: str, records: Mapping[TopicPartition, bytes], group: str, positions: Mapping[TopicPartition, int]
+        self,
+        writer_id: str,
+        records: Mapping[TopicPartition, bytes],
+        group: str,
+        positions: Mapping[TopicPartition, int],
     ) -> None:
         """By a client that is not ours; it says nothing more, so the broker keeps the transaction open."""
         import confluent_kafka as other
 
-        producer = other.Producer({"bootstrap.servers": self._bootstrap, "transactional.id": writer_id, "linger.ms": 0})
+        producer = other.Producer(
+            {"bootstrap.servers": self._bootstrap, "transactional.id": writer_id, "linger.ms": 0}
+        )
         producer.init_transactions(20)
         producer.begin_transaction()
         for partition, value in records.items():
@@ -296,15 +320,15 @@ class KafkaSleeper:
 
     async def _wait_lost(self) -> None:
         async with asyncio.timeout(20):
-            while not self._membership.lost:
-                await asyncio.sleep(0.05)
+            await self._membership.wait_rejoin()
+        assert self._membership.lost
 
 
 def out(writer: Writer, partition: TopicPartition, *values: bytes | None, timestamp: int = 1000) -> OutBatch:
     """A batch of these values."""
     batch = writer.batch()
     for index, value in enumerate(values):
-        assert batch.append(index, timestamp, b"k", value, ()) is not None
+        assert batch.append(index, timestamp, b"k", value, []) is not None
     return OutBatch(partition, batch, len(values))
 
 
@@ -315,7 +339,9 @@ async def write(
     return await writer.commit(Commit(batches, positions or {}, member))
 
 
-async def read_until(reader: Reader, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[LogRecord]]:
+async def read_until(
+    reader: Reader, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, list[LogRecord]]:
     """Poll until each partition's position reached its end; what was handed out, without what must be skipped."""
     records: dict[TopicPartition, list[LogRecord]] = {partition: [] for partition in ends}
     reached = dict.fromkeys(ends, 0)
@@ -327,7 +353,9 @@ async def read_until(reader: Reader, ends: Mapping[TopicPartition, int]) -> dict
     return records
 
 
-async def read_all(cluster: Cluster, *partitions: TopicPartition, committed: bool = True) -> list[bytes | None]:
+async def read_all(
+    cluster: Cluster, *partitions: TopicPartition, committed: bool = True
+) -> list[bytes | None]:
     """The values that a fresh reader sees, partition after partition."""
     ends = await (await cluster.admin()).end_offsets(partitions, committed=committed)
     reader = await cluster.reader(*partitions, committed=committed)

@@ -67,7 +67,10 @@ async def test_a_committed_reader_goes_on_when_the_open_transaction_ends(cluster
 @contract
 async def test_an_uncommitted_reader_sees_open_and_aborted_records(cluster: Cluster) -> None:
     partition = await cluster.partition()
-    await cluster.leave_open(cluster.name("stuck"), {partition: b"open"}, "", {})
+    stuck = cluster.name("stuck")
+    await cluster.leave_open(stuck, {partition: b"open"}, "", {})
+    assert await read_all(cluster, partition, committed=False) == [b"open"]
+    await (await cluster.admin()).fence(stuck)
     assert await read_all(cluster, partition, committed=False) == [b"open"]
 
 

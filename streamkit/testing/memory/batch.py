@@ -36,6 +36,8 @@ class MemoryBatch:
             raise Bug(f"record number {index} of a batch, after {len(drafts)} records")
         if type(timestamp) is not int:
             raise TypeError(f"timestamp is {type(timestamp).__name__}, not int")
+        if type(headers) is not list:  # the port allows any sequence, the client's builder does not
+            raise TypeError(f"headers are {type(headers).__name__}, not list")
         size = RECORD_OVERHEAD_BYTES + _length("key", key) + _length("value", value)
         for name, content in headers:
             size += 2 + len(name.encode()) + _length("header", content)

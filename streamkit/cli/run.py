@@ -1,0 +1,153 @@
+"""`streamkit run`: the workers of a pipeline, one in this process or several under it."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import uvloop
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from streamkit.cli.load import load_pipeline
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target, connected
+from streamkit.cli.output import say_error
+from streamkit.config import GuaranteeName, Settings
+from streamkit.errors import StreamkitError
+from streamkit.graph.plan import Plan
+from streamkit.runtime.prepare import inspect
+from streamkit.runtime.processes import Processes, end_with_parent, exit_code, worker_number
+from streamkit.runtime.slot import take_slot
+from streamkit.runtime.worker import run_worker
+from streamkit.telemetry.logs import configure_logs
+
+log = structlog.get_logger()
+
+# More on one host than anybody has cores for: a typing error, not a wish.
+WORKERS_MAX = 256
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """How a worker runs; the rest of the settings is in the file or the environment."""
+
+    state_dir: Annotated[
+        Path | None,
+        Parameter(help="Folder for state. [env: STREAMKIT_STATE_DIR] [default: .streamkit/state]"),
+    ] = None
+    guarantee: Annotated[
+        GuaranteeName | None,
+        Parameter(help="What a crash may do to a record. [env: STREAMKIT_GUARANTEE] [default: exactly_once]"),
+    ] = None
+    commit_interval: Annotated[
+        float | None,
+        Parameter(
+            validator=Number(gt=0),
+            help="Longest time between commits, in seconds. [env: STREAMKIT_COMMIT_INTERVAL_S] [default: 0.1]",
+        ),
+    ] = None
+
+    def load(self, cluster: Cluster) -> Settings:
+        """The settings of this worker."""
+        return cluster.load(
+            state_dir=None if self.state_dir is None else str(self.state_dir),
+            guarantee=self.guarantee,
+            commit_interval_s=self.commit_interval,
+        )
+
+
+DEFAULT_RUNNING = Running()
+
+
+app = App(
+    name="run",
+    sort_key=1,
+    help_epilogue="""
+Examples:
+
+    streamkit run services.page_views.pipeline:page_views
+    streamkit run services.page_views.pipeline:page_views --workers 4 --brokers kafka:9092
+    STREAMKIT_LOGS=quiet streamkit run my_module --settings production.toml
+""",
+)
+
+
+@app.default
+def run(
+    target: Target,
+    /,
+    *,
+    workers: Annotated[
+        int,
+        Parameter(
+            env_var="STREAMKIT_WORKERS",
+            validator=Number(gte=1, lte=WORKERS_MAX),
+            help="Worker processes on this host; more than one are kept running by a parent.",
+        ),
+    ] = 1,
+    running: Running = DEFAULT_RUNNING,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    output: Output = "table",
+) -> int:
+    """Run a pipeline until Ctrl-C or SIGTERM.
+
+    The first one finishes the open span, commits it and leaves the group; the second one ends at once, which is safe
+    too. Start it on several hosts, or with `--workers`, and the tasks are shared among all of them. `--output json`
+    makes every log line JSON.
+    """
+    if output == "json":
+        configure_logs("json")
+    settings = running.load(cluster)
+    number = worker_number()
+    if number is not None:
+        return _run_child(target, settings, number)
+    plan = load_pipeline(target).plan()
+    if workers > 1:
+        asyncio.run(_require_ready(plan, settings))
+    log.info("pipeline loaded", pipeline=plan.name, source=target, stages=len(plan.stages))
+    log.info("settings", brokers=settings.brokers, guarantee=settings.guarantee, state=settings.state_dir)
+    log.info("press Ctrl-C to commit and quit", workers=workers)
+    if workers == 1:
+        _run_here(plan, settings)
+        return 0
+    command = _child_command(target, running, cluster, output)
+    return asyncio.run(Processes(command, workers, settings).run())
+
+
+def _run_here(plan: Plan, settings: Settings) -> None:
+    uvloop.run(run_worker(plan, settings))
+
+
+def _run_child(target: str, settings: Settings, number: int) -> int:
+    """A worker under a parent: ends with it, and tells by its exit code whether to start it again."""
+    end_with_parent(settings.drain_timeout_s)
+    structlog.contextvars.bind_contextvars(process=number)
+    try:
+        _run_here(load_pipeline(target).plan(), settings)
+    except StreamkitError as error:
+        say_error(error, debug=False)
+        return exit_code(error)
+    return 0
+
+
+async def _require_ready(plan: Plan, settings: Settings) -> None:
+    """Fail once, here, for what would make every worker fail."""
+    take_slot(Path(settings.state_dir) / plan.name).release()
+    async with connected(settings) as cluster:
+        (await inspect(plan, cluster.admin(), settings.replication)).require()
+
+
+def _child_command(target: str, running: Running, cluster: Cluster, output: Output) -> list[str]:
+    given = {
+        "--brokers": cluster.brokers,
+        "--settings": cluster.settings,
+        "--state-dir": running.state_dir,
+        "--guarantee": running.guarantee,
+        "--commit-interval": running.commit_interval,
+        "--output": output,
+    }
+    flags = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return [sys.executable, "-m", "streamkit.cli.main", "run", target, *flags, "--workers", "1"]

@@ -1,0 +1,64 @@
+"""A plan for topics as a person reads it: one line for each change, the marks of a diff in front."""
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from streamkit.cli.topics_plan import TopicsPlan
+from streamkit.errors import Misconfigured
+
+
+def plan_lines(plan: TopicsPlan) -> list[RenderableType]:
+    """The plan, a line per change; one line if there is nothing to do."""
+    lines: list[RenderableType] = []
+    for creation in plan.create:
+        lines.append(
+            _line("+", "green", f"create {creation.topic}", _shape(creation.partitions, creation.replication))
+        )
+        lines += [
+            Text(f"    {name} = {value}", style="dim") for name, value in sorted(creation.config.items())
+        ]
+    for change in plan.configure:
+        before = "the broker's default" if change.before is None else change.before
+        lines.append(
+            _line("~", "yellow", f"set    {change.topic}", f"{change.entry}: {before} -> {change.after}")
+        )
+    for growth in plan.grow:
+        lines.append(
+            _line("~", "yellow", f"grow   {growth.topic}", f"{growth.before} -> {growth.after} partitions")
+        )
+        lines.append(Text(f"    warning: {growth.warning}", style="yellow"))
+    for refused in plan.refused:
+        lines.append(_line("✗", "red", f"refuse {refused.topic}", refused.problem))
+        lines.append(Text(f"    hint: {refused.hint}", style="cyan"))
+    if plan.unchanged:
+        count = len(plan.unchanged)
+        noun = "topic is" if count == 1 else "topics are"
+        lines.append(Text(f"= {count} {noun} as declared", style="dim"))
+    if not lines:
+        lines.append(Text("= no topic is declared", style="dim"))
+    return lines
+
+
+def refusal(plan: TopicsPlan) -> Misconfigured:
+    """The error for a plan that cannot be carried out; its first difference stands for all."""
+    first = plan.refused[0]
+    more = len(plan.refused) - 1
+    return Misconfigured(
+        f'topic "{first.topic}" {first.problem}',
+        where=first.path,
+        detail=f"{more} more differences are refused" if more else "Nothing was changed.",
+        hint=first.hint,
+    )
+
+
+def _line(mark: str, style: str, what: str, detail: str) -> Text:
+    return (
+        Text(f"{mark} ", style=f"bold {style}")
+        .append(what, style="not bold default")
+        .append(f"  {detail}", style="not bold dim")
+    )
+
+
+def _shape(partitions: int, replication: int | None) -> str:
+    replicas = "" if replication is None else f", {replication} replica{'s' if replication > 1 else ''}"
+    return f"{partitions} partition{'s' if partitions > 1 else ''}{replicas}"

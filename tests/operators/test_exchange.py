@@ -1,0 +1,91 @@
+import msgspec
+import pytest
+
+from streamkit.codec.values import internal_codec
+from streamkit.errors import EncodeError, UserCodeError
+from streamkit.operators.exchange import ShuffleStep, WriteStep
+from tests.operators.scope import Chain
+
+
+class Click(msgspec.Struct):
+    page: str
+    number: int = 0
+
+
+def shuffle(key_type: object = str) -> ShuffleStep:
+    return ShuffleStep("by_page", "p.by_page.shuffle.1", lambda click: click.page, key_type, Click)
+
+
+def test_write_encodes_the_value_and_leaves_the_key_alone() -> None:
+    chain = Chain(WriteStep("out", "clicks", Click))
+    chain.push(b"\xff raw", Click("/"), 7)
+    chain.push(None, Click("/a", 1), 8)
+    assert chain.scope.written == {
+        "clicks": [(b"\xff raw", b'{"page":"/","number":0}', 7), (None, b'{"page":"/a","number":1}', 8)]
+    }
+    assert chain.out == []
+
+
+def test_write_makes_a_key_of_the_topics_type() -> None:
+    chain = Chain(WriteStep("out", "clicks", Click, int, lambda click: click.number or None))
+    chain.push(b"old", Click("/", 5), 7)
+    chain.push(b"old", Click("/", 0), 8)
+    assert [key for key, _, _ in chain.scope.written["clicks"]] == [b"5", None]
+
+
+def test_none_is_a_tombstone_where_the_topic_allows_none() -> None:
+    chain = Chain(WriteStep("out", "clicks", Click | None))
+    chain.push(b"k", None, 7)
+    assert chain.scope.written == {"clicks": [(b"k", None, 7)]}
+
+
+def test_a_value_the_topic_cannot_hold_is_an_encode_error() -> None:
+    chain = Chain(WriteStep("out", "texts", str))
+    with pytest.raises(EncodeError) as caught:
+        chain.push(b"k", 5, 7)
+    assert caught.value.problem == 'topic "texts" takes a value of type str, got a int'
+    assert caught.value.where == 'step "out"'
+    assert "map() before write()" in caught.value.hint
+
+
+def test_a_key_the_topic_cannot_hold_is_an_encode_error() -> None:
+    chain = Chain(WriteStep("out", "clicks", Click, int, lambda click: click.page))
+    with pytest.raises(EncodeError, match='topic "clicks" takes a key of type int, got a str'):
+        chain.push(b"k", Click("/"), 7)
+
+
+def test_shuffle_sends_key_value_and_time() -> None:
+    chain = Chain(shuffle())
+    chain.push(None, Click("/é", 3), 7)
+    [(key, data, timestamp)] = chain.scope.written["p.by_page.shuffle.1"]
+    assert (key, timestamp) == ("/é".encode(), 7)
+    assert data is not None
+    assert internal_codec(Click).decode(data) == Click("/é", 3)
+
+
+def test_a_key_of_another_type_than_expected_says_what_to_pass() -> None:
+    chain = Chain(ShuffleStep("key_by", "t", lambda click: click.number, str, Click))
+    with pytest.raises(EncodeError) as caught:
+        chain.push(None, Click("/", 3), 7)
+    assert caught.value.problem == "key_by expects keys of type str, got a int"
+    assert caught.value.hint == "pass key_type=int to key_by, or annotate the return type of its function"
+
+
+def test_an_int_key_is_never_a_text_or_a_fraction() -> None:
+    for key in ("3", 3.5):
+        chain = Chain(ShuffleStep("key_by", "t", lambda _, key=key: key, int, Click))
+        with pytest.raises(EncodeError, match="key_by expects keys of type int"):
+            chain.push(None, Click("/"), 7)
+        assert chain.scope.written == {"t": []}
+
+
+def test_none_is_no_key() -> None:
+    chain = Chain(ShuffleStep("key_by", "t", lambda _: None, str, Click))
+    with pytest.raises(UserCodeError, match="key_by got None as the key of a record"):
+        chain.push(None, Click("/"), 7)
+
+
+def test_a_value_that_cannot_travel_is_an_encode_error() -> None:
+    chain = Chain(ShuffleStep("key_by", "t", lambda _: "k", str, int))
+    with pytest.raises(EncodeError, match="key_by cannot send on a value of type int, expected int"):
+        chain.push(None, 2**70, 7)
