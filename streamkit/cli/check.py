@@ -3,13 +3,12 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target, connected
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, StateDir, Target, connected
 from streamkit.cli.output import show, verdict
 from streamkit.config import Settings
 from streamkit.errors import StreamkitError
@@ -43,9 +42,7 @@ async def check(
     target: Target,
     /,
     *,
-    state_dir: Annotated[
-        str | None, Parameter(help="Folder for state. [env: STREAMKIT_STATE_DIR] [default: .streamkit/state]")
-    ] = None,
+    state_dir: StateDir = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
 ) -> int:
@@ -54,7 +51,7 @@ async def check(
     Changes nothing. Internal topics that are missing are no fault: `streamkit run` creates them, and they are listed.
     Exits with 1 if a person must do something first.
     """
-    findings = await look(target, cluster.load(state_dir=state_dir))
+    findings = await look(target, cluster.load(state_dir=state_dir and str(state_dir)))
     report = CheckReport(target, all(each.good for each in findings), findings)
     lines = [
         verdict(good=each.good, what=each.what, detail=each.detail, hint=each.hint)

@@ -10,7 +10,6 @@ from streamkit.cli.options import Target
 from streamkit.cli.output import show, show_parts
 from streamkit.graph.describe import as_dict, as_mermaid, as_text
 
-
 app = App(
     name="graph",
     sort_key=4,

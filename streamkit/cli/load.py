@@ -33,7 +33,7 @@ def load_pipeline(target: str) -> Pipeline:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    module = _import(module_name)
+    module = _with_pipelines(_import(module_name))
     return _named(module, name) if name else _only(module)
 
 
@@ -44,6 +44,13 @@ def pipelines_in(module: ModuleType) -> dict[str, Pipeline]:
         if isinstance(value, Pipeline) and not any(value is each for each in found.values()):
             found[name] = value
     return found
+
+
+def _with_pipelines(module: ModuleType) -> ModuleType:
+    """A service is a folder, `services/page_views`; its pipeline is in the module `pipeline` of that folder."""
+    inner = f"{module.__name__}.pipeline"
+    is_folder = hasattr(module, "__path__") and not pipelines_in(module)
+    return _import(inner) if is_folder and importlib.util.find_spec(inner) else module
 
 
 def _dotted(module: str) -> str:

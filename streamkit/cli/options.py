@@ -24,6 +24,15 @@ Target = Annotated[
         "Modules are found from the current folder.",
     ),
 ]
+StateDir = Annotated[
+    Path | None,
+    Parameter(
+        env_var="STREAMKIT_STATE_DIR",
+        metavar="FOLDER",
+        show_default=lambda _: Settings().state_dir,
+        help="Where the state of this host's workers lies.",
+    ),
+]
 Output = Annotated[
     OutputFormat, Parameter(name=["--output", "-o"], help="The form of the data on standard output.")
 ]
@@ -45,7 +54,9 @@ class Cluster:
     ] = None
     settings: Annotated[
         Path | None,
-        Parameter(help="A TOML file with settings; flags and STREAMKIT_* variables come before it."),
+        Parameter(
+            metavar="FILE", help="A TOML file with settings; flags and STREAMKIT_* variables come before it."
+        ),
     ] = None
 
     def load(self, **given: Any) -> Settings:

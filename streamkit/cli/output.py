@@ -45,8 +45,13 @@ def show(value: object, output: OutputFormat, *parts: RenderableType) -> None:
 def show_parts(*parts: RenderableType) -> None:
     """Print data that has one form only."""
     console = _console(sys.stdout)
-    for part in parts:
-        console.print(part)
+    if console.is_terminal:
+        console.print(*parts, sep="\n")
+        return
+    with console.capture() as captured:
+        console.print(*parts, sep="\n")
+    lines = captured.get().splitlines()
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))  # tables fill their last column
 
 
 def say(text: str = "", style: str = "") -> None:
@@ -110,7 +115,8 @@ def verdict(*, good: bool | None, what: str, detail: str = "", hint: str = "") -
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: (ABSENT, "dim")}[good]
     text = Text(mark, style=style).append(f" {what}", style="not bold default" if good is not None else "dim")
     if detail:
-        text.append(f"  {detail}", style="not bold dim")
+        first, *rest = detail.splitlines()
+        text.append("".join([f"  {first}", *(f"\n    {line}" for line in rest)]), style="not bold dim")
     if hint and good is False:
         text.append(f"\n  hint  {hint}", style="not bold cyan")
     return text

@@ -12,8 +12,8 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target, connected
-from streamkit.cli.output import say_error
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, StateDir, Target, connected
+from streamkit.cli.output import OutputFormat, say_error
 from streamkit.config import GuaranteeName, Settings
 from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
@@ -34,19 +34,23 @@ WORKERS_MAX = 256
 class Running:
     """How a worker runs; the rest of the settings is in the file or the environment."""
 
-    state_dir: Annotated[
-        Path | None,
-        Parameter(help="Folder for state. [env: STREAMKIT_STATE_DIR] [default: .streamkit/state]"),
-    ] = None
+    state_dir: StateDir = None
     guarantee: Annotated[
         GuaranteeName | None,
-        Parameter(help="What a crash may do to a record. [env: STREAMKIT_GUARANTEE] [default: exactly_once]"),
+        Parameter(
+            env_var="STREAMKIT_GUARANTEE",
+            show_default=lambda _: Settings().guarantee,
+            help="What a crash may do to a record's effects.",
+        ),
     ] = None
     commit_interval: Annotated[
         float | None,
         Parameter(
+            env_var="STREAMKIT_COMMIT_INTERVAL_S",
+            metavar="SECONDS",
             validator=Number(gt=0),
-            help="Longest time between commits, in seconds. [env: STREAMKIT_COMMIT_INTERVAL_S] [default: 0.1]",
+            show_default=lambda _: Settings().commit_interval_s,
+            help="Longest time between two commits.",
         ),
     ] = None
 
@@ -90,13 +94,14 @@ def run(
     ] = 1,
     running: Running = DEFAULT_RUNNING,
     cluster: Cluster = DEFAULT_CLUSTER,
-    output: Output = "table",
+    output: Annotated[
+        OutputFormat, Parameter(name=["--output", "-o"], help="`json` makes every log line JSON.")
+    ] = "table",
 ) -> int:
     """Run a pipeline until Ctrl-C or SIGTERM.
 
     The first one finishes the open span, commits it and leaves the group; the second one ends at once, which is safe
-    too. Start it on several hosts, or with `--workers`, and the tasks are shared among all of them. `--output json`
-    makes every log line JSON.
+    too. Start it on several hosts, or with `--workers`, and the tasks are shared among all of them.
     """
     if output == "json":
         configure_logs("json")
@@ -140,7 +145,7 @@ async def _require_ready(plan: Plan, settings: Settings) -> None:
         (await inspect(plan, cluster.admin(), settings.replication)).require()
 
 
-def _child_command(target: str, running: Running, cluster: Cluster, output: Output) -> list[str]:
+def _child_command(target: str, running: Running, cluster: Cluster, output: OutputFormat) -> list[str]:
     given = {
         "--brokers": cluster.brokers,
         "--settings": cluster.settings,

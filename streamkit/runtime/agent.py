@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 # How long an idle loop sleeps in a poll before it looks at the group and its tasks again.
 IDLE_POLL_S = 0.1
-# The same while tasks are being restored or a commit is in flight: what comes next should start at once.
+# The same while tasks are being restored: they should start at once.
 BUSY_POLL_S = 0.002
 
 
@@ -121,7 +121,16 @@ class Agent:
         roster.wake(_now_s(), self._reader)
 
     async def _poll(self) -> Intake | None:
-        return await self._intakes.poll(self._poll_timeout_s())
+        if self._intakes.calm:
+            await self._rest()
+        return await self._intakes.poll(BUSY_POLL_S if self.roster.restoring else IDLE_POLL_S)
+
+    async def _rest(self) -> None:
+        """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once."""
+        await self._committer.settle()
+        waited_s = _now_s() - self._committer.ended_at
+        if waited_s < self._settings.commit_pause_s:
+            await asyncio.sleep(self._settings.commit_pause_s - waited_s)
 
     async def _run(self, intake: Intake) -> None:
         if self._span_started_s is None:
@@ -158,17 +167,7 @@ class Agent:
             return True
         if self._outbox.bytes_waiting >= self._settings.span_bytes_max:
             return True
-        if self._committer.busy or not self._intakes.drained:
-            return False
-        return now_s - self._committer.ended_at >= self._settings.commit_pause_s
-
-    def _poll_timeout_s(self) -> float:
-        if self.roster.restoring or self._committer.busy:
-            return BUSY_POLL_S
-        if self._moved():
-            waited_s = _now_s() - self._committer.ended_at
-            return max(0.0, self._settings.commit_pause_s - waited_s)
-        return IDLE_POLL_S
+        return self._intakes.drained and not self._committer.busy
 
     # -- going back -----------------------------------------------------------------------------------------------
 

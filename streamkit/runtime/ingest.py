@@ -31,11 +31,13 @@ class Intake:
 
     def run_slice(self, limit: int, failures: Failures) -> Verdict | None:
         """Run up to `limit` records; returns a verdict if the loop must stop this span."""
-        records = self._waiting or list(islice(self._records, limit))
-        self._waiting = []
+        records, self._waiting = self._waiting, []
+        is_last = False
         if not records:
-            self._advance(self._next_offset)
-            self.done = True
+            records = list(islice(self._records, limit))
+            is_last = len(records) < limit
+        if not records:
+            self._finish()
             return None
         condemned = self.task.condemned.get(self.partition)
         if condemned:
@@ -44,7 +46,10 @@ class Intake:
             run(records, self._decode, self._push)
         except RecordFailed as failed:
             return self._judge(failed, records, failures)
-        self._advance(records[-1].offset + 1)
+        if is_last:
+            self._finish()
+        else:
+            self._advance(records[-1].offset + 1)
         return None
 
     def _run_carefully(
@@ -72,6 +77,11 @@ class Intake:
         self._advance(after)
         self._waiting = [record for record in records if record.offset >= after]
         return None
+
+    def _finish(self) -> None:
+        """The batch is done: the position moves behind it, over markers and aborted records too."""
+        self._advance(self._next_offset)
+        self.done = True
 
     def _advance(self, offset: int) -> None:
         self.task.positions[self.partition] = offset

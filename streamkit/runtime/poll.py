@@ -12,6 +12,9 @@ from streamkit.runtime.assign import Roster
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.task import Life, Task
 
+# A poll that brings less than this leaves the worker mostly waiting: it may as well wait for the next one.
+CALM_BYTES = 64 * 1024
+
 
 class Intakes:
     """The fetched batches that wait for their turn."""
@@ -20,11 +23,17 @@ class Intakes:
         self._reader = reader
         self._roster = roster
         self._waiting: deque[Intake] = deque()
+        self._last_poll_bytes = 0
+
+    @property
+    def calm(self) -> bool:
+        """True if everything is processed and the last poll brought little: there is time to wait for more."""
+        return self.drained and self._last_poll_bytes < CALM_BYTES
 
     @property
     def drained(self) -> bool:
         """True if nothing that was fetched is left to process."""
-        return not self._waiting
+        return not self._waiting or (len(self._waiting) == 1 and self._waiting[0].done)
 
     async def poll(self, timeout_s: float) -> Intake | None:
         """The batch to work on: the one in hand until it is done, then the next; None if nothing came in time."""
@@ -32,7 +41,9 @@ class Intakes:
         while waiting and waiting[0].done:
             waiting.popleft()
         if not waiting:
-            for batch in await self._reader.poll(timeout_s):
+            fetched = await self._reader.poll(timeout_s)
+            self._last_poll_bytes = sum(batch.size_bytes for batch in fetched)
+            for batch in fetched:
                 task = self._roster.owner_of.get(batch.partition)
                 if task is not None and task.life is Life.RUNNING:
                     waiting.append(Intake(task, batch))

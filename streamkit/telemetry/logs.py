@@ -29,6 +29,8 @@ _SECRET_NAME = re.compile(
 )
 # A path of ours is told by its package; everybody else speaks up only when something is wrong.
 _OWN_LOGGERS = "streamkit"
+# Logs every failed connection as an error and raises it too; we tell it once, from what was raised.
+_REPEATS_ITSELF = "aiokafka"
 
 
 def configure_logs(style: LogStyle | None = None, stream: TextIO | None = None) -> LogStyle:
@@ -53,6 +55,7 @@ def configure_logs(style: LogStyle | None = None, stream: TextIO | None = None) 
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(_OWN_LOGGERS).setLevel(logging.WARNING if chosen == "quiet" else logging.INFO)
+    logging.getLogger(_REPEATS_ITSELF).setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -13,7 +13,11 @@ def test_an_agent_is_a_process_step_behind_its_key() -> None:
     p = pipeline("p")
 
     @p.agent(clicks, key=by_page, to=unique)
-    async def first(click: Click, ctx: Context[str, Click], seen: ValueState[bool] = value(bool, False)) -> None:  # noqa: B008
+    async def first(
+        click: Click,
+        ctx: Context[str, Click],
+        seen: ValueState[bool] = value(bool, False),  # noqa: B008
+    ) -> None:
         if not seen.get():
             seen.set(True)
             ctx.emit(click)

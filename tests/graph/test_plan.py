@@ -2,7 +2,19 @@ from streamkit.graph.pipeline import pipeline
 from streamkit.graph.plan import Plan
 from streamkit.graph.policy import ErrorPolicy, fail
 from streamkit.operators.exchange import ShuffleStep
-from tests.graph.shop import Click, Dedup, by_number, by_page, clicks, counts, is_human, taps, top_pages, totals, unique
+from tests.graph.shop import (
+    Click,
+    Dedup,
+    by_number,
+    by_page,
+    clicks,
+    counts,
+    is_human,
+    taps,
+    top_pages,
+    totals,
+    unique,
+)
 
 
 def names(plan: Plan, stage: str) -> list[str]:
@@ -23,7 +35,10 @@ def test_a_pipeline_is_cut_at_its_shuffle() -> None:
     assert [(each.topic, each.kind) for each in second.outputs] == [("page-totals", "sink")]
     assert [each.downstream for each in second.steps] == [(1,), (2,), ()]
     assert [store.name for store in second.stores] == ["per_page"]
-    assert (first.changelog, second.changelog) == ("top-pages.clicks.changelog.1", "top-pages.by_page.changelog.1")
+    assert (first.changelog, second.changelog) == (
+        "top-pages.clicks.changelog.1",
+        "top-pages.by_page.changelog.1",
+    )
 
 
 def test_the_plan_names_its_topics() -> None:
@@ -47,7 +62,10 @@ def test_a_shuffle_carries_the_types_it_needs() -> None:
     shuffle = plan.stage("clicks").steps[0].step
     assert isinstance(shuffle, ShuffleStep)
     assert (shuffle.key_type, shuffle.value_type) == (int, Click)
-    assert (plan.stage("by_number").inputs[0].key_type, plan.stage("by_number").inputs[0].value_type) == (int, Click)
+    assert (plan.stage("by_number").inputs[0].key_type, plan.stage("by_number").inputs[0].value_type) == (
+        int,
+        Click,
+    )
 
 
 def test_united_sources_are_one_stage_with_several_inputs() -> None:
@@ -69,7 +87,9 @@ def test_a_topic_is_an_input_of_one_stage_however_often_it_is_read() -> None:
     plan = p.plan()
     assert [stage.name for stage in plan.stages] == ["clicks", "by_page", "by_number"]
     assert [(each.topic, each.entry) for each in plan.stages[0].inputs] == [("clicks", (0, 1, 2))]
-    assert [topic for stage in plan.stages for topic in (each.topic for each in stage.inputs)].count("clicks") == 1
+    assert [topic for stage in plan.stages for topic in (each.topic for each in stage.inputs)].count(
+        "clicks"
+    ) == 1
 
 
 def test_a_fork_is_a_fan_out_inside_the_stage() -> None:

@@ -190,7 +190,7 @@ async def test_a_paused_partition_fetches_no_more_than_its_buffer(
     kafka_broker: Broker, place: TopicPartition
 ) -> None:
     wanted = [bytes([number % 256]) * 1000 for number in range(3000)]
-    write(kafka_broker.bootstrap, place, wanted)
+    write(kafka_broker.bootstrap, place, wanted, **{"batch.size": 20_000})
     limits = FetchLimits(partition_bytes=100_000, buffer_bytes=300_000)
     async with reading(kafka_broker.bootstrap, limits=limits) as reader:
         reader.seek(place, 0)

@@ -43,7 +43,9 @@ def test_the_type_of_a_fold_comes_from_the_function_or_the_argument_or_is_a_plai
     assert sum_of(price).accumulator_type is Decimal
     assert sum_of(lambda value: value, to=Decimal).accumulator_type is Decimal
     assert sum_of(lambda value: value).accumulator_type == NUMBER
-    assert min_of(lambda value: value).accumulator_type == max_of(lambda value: value).accumulator_type == SCALAR
+    assert (
+        min_of(lambda value: value).accumulator_type == max_of(lambda value: value).accumulator_type == SCALAR
+    )
 
 
 def test_each_has_a_name() -> None:

@@ -144,7 +144,9 @@ def test_latest_sends_one_result_per_key_and_span_and_it_is_the_last_of_each(
 
 def test_latest_after_latest_loses_nothing_at_the_end_of_a_span() -> None:
     chain = Chain(
-        Aggregate("first", count(), "latest"), Map("same", lambda n: n), Aggregate("second", sum_of(int), "latest")
+        Aggregate("first", count(), "latest"),
+        Map("same", lambda n: n),
+        Aggregate("second", sum_of(int), "latest"),
     )
     for _ in range(3):
         chain.push(b"a", None, 1)

@@ -104,7 +104,7 @@ def test_without_state_a_record_needs_no_key_until_it_is_asked_for() -> None:
 
 def test_state_outside_of_a_record_is_refused() -> None:
     class Early(Dedup):
-        def open(self, ctx: Context[str, str]) -> None:
+        def open(self, ctx: Context[str, str]) -> None:  # noqa: ARG002
             self.seen.get()
 
     with pytest.raises(Misconfigured):

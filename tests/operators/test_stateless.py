@@ -73,7 +73,9 @@ def test_decoded_keys_forget_everything_when_there_are_too_many(monkeypatch: pyt
 
 
 def test_the_failing_step_can_be_read_off_the_traceback() -> None:
-    chain = Chain(Map("first", lambda value: value), Map("second", lambda value: 1 / value), Peek("third", print))
+    chain = Chain(
+        Map("first", lambda value: value), Map("second", lambda value: 1 / value), Peek("third", print)
+    )
     with pytest.raises(ZeroDivisionError) as caught:
         chain.push(b"k", 0, 7)
     frames = [entry.frame for entry in caught.traceback]
@@ -93,7 +95,9 @@ def test_only_flat_map_may_push_more_than_once() -> None:
 @given(st.lists(st.integers()))
 def test_a_chain_of_steps_is_the_composition_of_their_functions(numbers: list[int]) -> None:
     chain = Chain(
-        Map("plus", lambda n: n + 1), Filter("even", lambda n: n % 2 == 0), FlatMap("twice", lambda n: [n, -n])
+        Map("plus", lambda n: n + 1),
+        Filter("even", lambda n: n % 2 == 0),
+        FlatMap("twice", lambda n: [n, -n]),
     )
     for number in numbers:
         chain.push(None, number, 0)

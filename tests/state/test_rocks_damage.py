@@ -20,8 +20,9 @@ MIB = 1024 * 1024
 NAME = "totals-0"
 # Fewer files than start a compaction: one that meets damage makes RocksDB wait for a second, each time.
 FLUSHES = 3
-FLIPS = 200
-TRUNCATIONS = 60
+# 200 and 60 were tried; these take a third of it and still hit every kind of file.
+FLIPS = 60
+TRUNCATIONS = 20
 
 
 def value(key: int, offset: int) -> bytes:
@@ -108,7 +109,7 @@ def test_random_damage_gives_a_prefix_or_a_fresh_store(
     sound: Path, tmp_path: Path, change: Callable[[Path, random.Random], None], rounds: int
 ) -> None:
     outcomes = {damage(sound, tmp_path / "state", change, seed) for seed in range(rounds)}
-    assert outcomes >= {"prefix", "found at open"}
+    assert outcomes == {"prefix", "found at open"} | ({"found while reading"} if change is flip else set())
 
 
 def test_a_damaged_block_never_ends_a_scan_early(sound: Path, tmp_path: Path) -> None:
@@ -234,7 +235,8 @@ def test_only_the_last_damaged_folders_are_kept(tmp_path: Path) -> None:
 def test_a_folder_that_is_removed_while_in_use_is_not_waited_for(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.apply({b"%d" % number: b"x" * 100 for number in range(1000)}, 1)
-    shutil.rmtree(tmp_path / NAME)
+    while (tmp_path / NAME).exists():  # RocksDB removes files of its own meanwhile
+        shutil.rmtree(tmp_path / NAME, ignore_errors=True)
     with pytest.raises(StateCorrupt):
         store.flush()
     store.close()
@@ -339,11 +341,16 @@ def test_a_folder_that_cannot_be_made_is_for_a_person_to_change(tmp_path: Path) 
     assert "state_dir" in caught.value.hint
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_is_read_only_is_for_a_person_to_change(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(Misconfigured, match="permission denied"):
-        open_store(tmp_path)
+    user = os.geteuid()
+    if user == 0:  # who may write anywhere
+        os.seteuid(65534)
+    try:
+        with pytest.raises(Misconfigured, match="permission denied"):
+            open_store(tmp_path)
+    finally:
+        os.seteuid(user)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,11 @@ from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 SEEDS = range(30)
 
 
+async def spin() -> None:
+    while True:  # noqa: ASYNC110 - it spins on purpose
+        await asyncio.sleep(0)
+
+
 async def race() -> list[int]:
     """Several tasks that step over each other; the order in which they finish shows the seed's choices."""
     order: list[int] = []
@@ -71,7 +76,7 @@ print(run(main(), 7))
 """
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", "x = [object() for _ in range(%d)]\n%s" % (padding, program)],
+            [sys.executable, "-c", f"x = [object() for _ in range({padding})]\n{program}"],
             env={"PYTHONHASHSEED": str(padding)},
             capture_output=True,
             check=True,
@@ -127,10 +132,6 @@ def test_a_task_that_waits_for_ever_even_when_cancelled_is_abandoned() -> None:
 
 
 def test_spinning_is_a_livelock() -> None:
-    async def spin() -> None:
-        while True:
-            await asyncio.sleep(0)
-
     with pytest.raises(Livelock):
         run(spin(), 0, steps_max=10_000)
 
@@ -138,8 +139,7 @@ def test_spinning_is_a_livelock() -> None:
 def test_spinning_lets_the_clock_move() -> None:
     async def spin_until_time_out() -> None:
         async with asyncio.timeout(0.01):
-            while True:
-                await asyncio.sleep(0)
+            await spin()
 
     with pytest.raises(TimeoutError):
         run(spin_until_time_out(), 0)
@@ -170,7 +170,7 @@ def test_an_executor_runs_here_and_now() -> None:
     assert run(offload(), 0) == (42, "ValueError")
 
 
-def test_an_error_of_the_main_task_is_the_errors_of_the_run() -> None:
+def test_an_error_of_the_main_task_is_the_error_of_the_run() -> None:
     async def fail() -> None:
         await asyncio.sleep(1)
         raise KeyError("mine")
@@ -210,8 +210,7 @@ def test_asyncios_own_tools_work() -> None:
                 await queue.put(number)
 
         async def get() -> None:
-            for _ in range(10):
-                seen.append(await asyncio.wait_for(queue.get(), timeout=60))
+            seen.extend([await asyncio.wait_for(queue.get(), timeout=60) for _ in range(10)])
 
         await asyncio.gather(get(), *(put(number) for number in range(10)))
         return sorted(seen)

@@ -90,11 +90,16 @@ class Network:
         return result
 
     async def together(self, calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R | BaseException]:
-        """Make several calls side by side: each one's result or error, in order.
+        """Make several calls side by side: each one's result or error, in order; none is made after silence.
 
         Without delays one after the other is the same, and quicker.
         """
-        return [await _outcome(call) for call in calls]
+        outcomes: list[R | BaseException] = []
+        for call in calls:
+            outcomes.append(await _outcome(call))
+            if isinstance(outcomes[-1], NoReply):
+                break
+        return outcomes
 
     async def awake(self) -> None:
         """Wait until the client runs; for ever if it is killed."""

@@ -1,0 +1,170 @@
+"""The log in memory under every fault at once: workers that only trust the ports copy each record exactly once.
+
+This is what the fencing is for. It also proves that the broker's checks matter: with any of them taken out, the
+same workers on the same seeds lose or double records.
+"""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from streamkit.errors import Fenced, Retry
+from streamkit.kafka.ports import (
+    Assignment,
+    Commit,
+    Guarantee,
+    MemberOptions,
+    OutBatch,
+    StageTasks,
+    TopicSpec,
+    WriterOptions,
+)
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory import Fate, MemoryBroker, MemoryLog, SeededNetwork
+from streamkit.testing.memory.batch import MemoryBatch
+from streamkit.testing.memory.groups import Groups
+from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.transactions import Transactions, WriterState
+from streamkit.testing.virtual_time import VirtualLoop, run
+
+PARTITIONS = 3
+RECORDS = 40
+SEEDS = range(40)
+FAULTS = {Fate.REQUEST_LOST: 0.02, Fate.REPLY_LOST: 0.02, Fate.REQUEST_LATE: 0.02}
+
+
+class Copier:
+    """A worker: reads its partitions of `in`, writes them to `out`, and trusts nothing but the ports."""
+
+    def __init__(self, broker: MemoryBroker, network: SeededNetwork, name: str) -> None:
+        self.log = MemoryLog(broker, network, fetch_bytes_max=1)
+        self.admin = self.log.admin()
+        self.network = network
+        options = MemberOptions(
+            "copy", name, (StageTasks("copy", PARTITIONS),), session_timeout_s=6, rebalance_timeout_s=10
+        )
+        self.membership = self.log.membership(options)
+        self.writer = self.log.writer(
+            WriterOptions(name, Guarantee.EXACTLY_ONCE, transaction_timeout_s=8.0, request_timeout_s=2.0)
+        )
+
+    async def run(self) -> None:
+        while True:
+            assignment = await self.membership.join(())
+            try:
+                while not self.membership.rejoin_needed:
+                    try:
+                        await self.copy(assignment)
+                    except Retry:
+                        await asyncio.sleep(0.1)
+            except Fenced:
+                continue
+
+    async def copy(self, assignment: Assignment) -> None:
+        """From the committed positions on, until the group changes or something is in doubt."""
+        await self.writer.open()
+        mine = [TopicPartition("in", task.partition) for task in assignment.tasks]
+        positions = await self.admin.positions("copy", mine, timeout_s=5.0)
+        reader = self.log.reader(committed=True)
+        for partition in mine:
+            reader.seek(partition, positions.get(partition, 0))
+        while not self.membership.rejoin_needed:
+            batches, moved = [], {}
+            for fetched in await reader.poll(0.5):
+                batch = self.writer.batch()
+                values = [each.value for each in fetched.records if each.offset >= fetched.first_offset]
+                for index, value in enumerate(values):
+                    batch.append(index, 0, None, value, [])
+                moved[fetched.partition] = fetched.next_offset
+                if values:
+                    batches.append(
+                        OutBatch(TopicPartition("out", fetched.partition.partition), batch, len(values))
+                    )
+            if moved:
+                await self.writer.commit(Commit(batches, moved, assignment.member))
+
+
+async def torment(seed: int) -> list[list[bytes | None]]:
+    """Copy everything while workers are killed, frozen and replaced; what `out` holds in the end."""
+    random = Random(seed)
+    broker = MemoryBroker(marker_delay_s=lambda: random.random() * 0.05)
+    for topic in ("in", "out"):
+        broker.topics.create(TopicSpec(topic, PARTITIONS))
+    for number in range(PARTITIONS * RECORDS):
+        batch = MemoryBatch()
+        batch.append(0, 0, None, b"%d" % (number // PARTITIONS), [])
+        broker.transactions.append(TopicPartition("in", number % PARTITIONS), batch)
+    workers: list[tuple[Copier, asyncio.Task[None]]] = []
+
+    def start(number: int) -> None:
+        network = SeededNetwork(random, delay_s_max=0.02)
+        network.chances = FAULTS
+        copier = Copier(broker, network, f"w{number % 4}")  # a later one fences its namesake
+        workers.append((copier, asyncio.create_task(copier.run())))
+
+    for number in range(2):
+        start(number)
+    for number in range(2, 8):
+        await asyncio.sleep(random.random() * 4)
+        copier, _ = random.choice(workers)
+        random.choice([copier.log.kill, copier.network.freeze, copier.network.cut])()
+        start(number)
+    await asyncio.sleep(1)
+    for copier, _ in workers:
+        copier.network.chances = {}
+        copier.network.heal()
+        copier.network.thaw()
+    await asyncio.sleep(120)
+    for copier, task in workers:
+        task.cancel()
+        copier.log.kill()
+    return [_values(broker, TopicPartition("out", number)) for number in range(PARTITIONS)]
+
+
+def _values(broker: MemoryBroker, partition: TopicPartition) -> list[bytes | None]:
+    read = broker.topics.partition(partition).read(0, 1 << 30, committed=True)
+    return [] if read is None else [record.value for record in read.records]
+
+
+EXPECTED = [[b"%d" % number for number in range(RECORDS)]] * PARTITIONS
+
+
+def test_every_record_is_copied_once_and_in_order_under_every_fault() -> None:
+    for seed in SEEDS:
+        assert run(torment(seed), seed) == EXPECTED, f"seed {seed}"
+
+
+def test_a_seed_replays_to_the_letter() -> None:
+    async def traced() -> tuple[int, int]:
+        await torment(3)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop.steps, loop.trace
+
+    assert run(traced(), 3) == run(traced(), 3)
+
+
+def failing(seeds: range) -> int:
+    return sum(run(torment(seed), seed) != EXPECTED for seed in seeds)
+
+
+def test_without_the_check_of_the_generation_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Groups, "check", lambda _self, _member: None)
+    assert failing(SEEDS)
+
+
+def test_without_the_check_of_the_epoch_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(self: Transactions, writer_id: str, epoch: int) -> WriterState:
+        writer = self._writers.get(writer_id)
+        if writer is None:
+            raise Refused(Code.INVALID_PRODUCER_EPOCH, writer_id)
+        return writer
+
+    monkeypatch.setattr(Transactions, "_check", check)
+    assert failing(SEEDS)
+
+
+def test_without_waiting_for_pending_positions_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamkit.testing.memory.groups.Group.is_pending", lambda _self, _partition: False)
+    assert failing(SEEDS)

@@ -1,0 +1,180 @@
+"""The pipelines that the simulation runs, and the records that they are fed.
+
+Every record knows its source, its key and its number among the records of both, so that an output record says
+exactly which inputs it reflects. `fate` is what the pipeline will do to it.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+import streamkit as sk
+from streamkit.graph.policy import ErrorPolicy
+
+Fate = Literal["fine", "drop", "raise_early", "raise_late", "flaky", "undecodable", "ghost"]
+# How often a flaky record fails before it passes: an error policy must allow as many retries.
+FLAKES = 2
+# What an operator keeps of a key beside its count: the numbers of its last records.
+RECENT = 3
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One input record."""
+
+    source: str
+    key: str
+    seq: int
+    fate: Fate
+
+
+class Out(msgspec.Struct, frozen=True):
+    """One output record: the input it came from, and what the state said at that moment."""
+
+    source: str
+    key: str
+    seq: int
+    n: int = 0
+    previous: int = 0
+    recent: int = 0
+    m: int = 0
+
+
+class Broken(Exception):
+    """What the user's code raises here."""
+
+
+def check_early(event: Event) -> Event:
+    """Raise before anything has happened to the record."""
+    if event.fate == "raise_early":
+        raise Broken(f"{event.key} {event.seq}")
+    return event
+
+
+def is_wanted(event: Event) -> bool:
+    """Whether the filter lets it through."""
+    return event.fate != "drop"
+
+
+def plain_out(event: Event) -> Out:
+    """The output of a pipeline without state."""
+    return Out(event.source, event.key, event.seq)
+
+
+class Tally(sk.Operator[str, Event, Out]):
+    """Counts the records of a key and remembers their numbers; fails late, after state and output were touched."""
+
+    n = sk.value(int, 0)
+    last = sk.map_of(str, int)
+    recent = sk.map_of(int, int)
+
+    def __init__(self, flakes: dict[tuple[str, str, int], int]) -> None:
+        self.flakes = flakes
+
+    def on_record(self, value: Event, ctx: sk.Context[str, Out]) -> None:
+        n = self.n.get() + 1
+        self.n.set(n)
+        previous = self.last.get(value.source, 0)
+        self.last.put(value.source, value.seq)
+        self.recent.put(n, value.seq)
+        self.recent.remove(n - RECENT)
+        recent = sum(seq for _, seq in self.recent.items())
+        ctx.emit(Out(value.source, value.key, value.seq, n, previous, recent))
+        if value.fate == "raise_late":
+            raise Broken(f"{value.key} {value.seq}")
+        if value.fate == "flaky":
+            fail_at_first(value, self.flakes)
+
+
+class Retally(sk.Operator[str, Out, Out]):
+    """Counts the records of a bucket."""
+
+    m = sk.value(int, 0)
+
+    def on_record(self, value: Out, ctx: sk.Context[str, Out]) -> None:
+        ctx.emit(msgspec.structs.replace(value, m=self.m.update(lambda m: m + 1)))
+
+
+def fail_at_first(event: Event, flakes: dict[tuple[str, str, int], int]) -> None:
+    """Raise the first times that a record comes by, in whichever process."""
+    place = (event.source, event.key, event.seq)
+    flakes[place] = flakes.get(place, 0) + 1
+    if flakes[place] <= FLAKES:
+        raise Broken(f"{event.key} {event.seq}, time {flakes[place]}")
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """One kind of pipeline: its sources, what it writes, and what can fail in it."""
+
+    name: str
+    build: Callable[["Making"], None]
+    sources: tuple[str, ...] = ("left",)
+    out: type = Out
+    fails_late: bool = False
+
+
+class Making:
+    """A pipeline that is being put together."""
+
+    def __init__(self, shape: Shape, policy: ErrorPolicy, partitions: int | None) -> None:
+        self.pipeline = sk.pipeline("sim", on_error=policy, partitions=partitions)
+        self.topics = {name: sk.topic(name, Event) for name in shape.sources}
+        self.out = sk.topic("out", shape.out)
+        self.flakes: dict[tuple[str, str, int], int] = {}
+
+    def events(self) -> sk.Stream[Event]:
+        """All sources as one stream, with the checks that come first."""
+        first, *others = [self.pipeline.read(topic, name=f"read_{name}") for name, topic in self.topics.items()]
+        stream = first.union(*others) if others else first
+        return stream.map(check_early).filter(is_wanted)
+
+
+def key_of(event: Event) -> str:
+    return event.key
+
+
+def bucket_of(out: Out) -> str:
+    return bucket(out.key)
+
+
+def bucket(key: str) -> str:
+    """The second key of a record: two or three keys share one."""
+    return f"bucket-{int(key[1:]) % 3}"
+
+
+def _count(making: Making) -> None:
+    making.events().key_by(key_of).count(name="counts").write(making.out)
+
+
+def _latest(making: Making) -> None:
+    making.events().key_by(key_of).count(name="counts", updates="latest").write(making.out)
+
+
+def _process(making: Making) -> None:
+    making.events().key_by(key_of).process(Tally(making.flakes), name="tally").write(making.out)
+
+
+def _two_shuffles(making: Making) -> None:
+    tallied = making.events().key_by(key_of).process(Tally(making.flakes), name="tally")
+    tallied.key_by(bucket_of).process(Retally(), name="retally").write(making.out)
+
+
+def _stateless(making: Making) -> None:
+    making.events().map(plain_out).write(making.out)
+
+
+def _keyed(making: Making) -> None:
+    keyed = making.pipeline.read_keyed(making.topics["left"], name="read_left")
+    tallied = keyed.map(check_early).filter(is_wanted).process(Tally(making.flakes), name="tally")
+    tallied.write(making.out)
+
+
+SHAPES = (
+    Shape("count", _count, out=int),
+    Shape("latest", _latest, out=int),
+    Shape("process", _process, fails_late=True),
+    Shape("two_shuffles", _two_shuffles, fails_late=True),
+    Shape("union", _process, sources=("left", "right"), fails_late=True),
+    Shape("stateless", _stateless),
+    Shape("keyed", _keyed, fails_late=True),
+)

@@ -1,0 +1,182 @@
+"""A scenario: everything that a seed decides before the run begins. Plain data, so that it can be printed."""
+
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from streamkit.config import Settings
+from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
+from streamkit.model.keys import kafka_partition
+from tests.simulation.pipelines import FLAKES, SHAPES, Event, Fate, Shape
+
+ActionKind = Literal[
+    "kill", "kill_at", "freeze", "freeze_at", "cut", "storm", "stop", "join", "compact", "lose_disk"
+]
+# How an input batch is written: by itself, in a transaction that commits, or in one that is aborted.
+Manner = Literal["plain", "committed", "aborted"]
+
+# Where a worker may be killed or stopped to the request: before it leaves, or after it arrived.
+TRAPS = (
+    "writer.open",
+    "writer.produce",
+    "writer.positions",
+    "writer.end",
+    "writer.end",
+    "reader.fetch",
+    "member.join",
+    "member.sync",
+    "admin.positions",
+    "admin.end_offsets",
+    "admin.fence",
+    "admin.start_offsets",
+)
+KINDS: tuple[ActionKind, ...] = (
+    "kill", "kill", "kill_at", "kill_at", "kill_at", "freeze", "freeze_at", "freeze_at", "cut", "storm", "storm",
+    "stop", "join", "compact", "lose_disk",
+)  # fmt: skip
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One thing that the nemesis does."""
+
+    at_s: float
+    kind: ActionKind
+    worker: int
+    lasts_s: float
+    trap: str
+    after: bool
+    chances: tuple[float, float, float]
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Records that are written together to one partition of one source."""
+
+    at_s: float
+    topic: str
+    partition: int
+    manner: Manner
+    records: tuple[tuple[str, Event], ...]
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """What happens in one run."""
+
+    seed: int
+    shape: str
+    partitions: dict[str, int]
+    shuffle_partitions: int | None
+    workers: int
+    policy: ErrorPolicy
+    settings: Settings
+    fetch_bytes_max: int
+    delay_s_max: float
+    marker_delay_s_max: float
+    survives: Literal["all", "some", "none"]
+    loads: tuple[Load, ...]
+    actions: tuple[Action, ...]
+
+    def shape_of(self) -> Shape:
+        """The kind of pipeline."""
+        return next(shape for shape in SHAPES if shape.name == self.shape)
+
+
+def stream(seed: int, name: str) -> Random:
+    """A source of chance of its own for every use, so that a change in one does not move the others."""
+    return Random(f"{seed}:{name}")
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    chance = stream(seed, "scenario")
+    shape = chance.choice(SHAPES)
+    partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
+    retries = chance.choice((0, 0, FLAKES))
+    make = chance.choice((dead_letter, dead_letter, skip))
+    settings = _settings(chance)
+    span_s = chance.uniform(1.5, 5.0)
+    return Scenario(
+        seed=seed,
+        shape=shape.name,
+        partitions=partitions,
+        shuffle_partitions=chance.choice((None, None, 1, 2, 3, 5)),
+        workers=chance.randint(1, 4),
+        policy=make(retries=retries, delay_s=chance.choice((0.01, 0.1))),
+        settings=settings,
+        fetch_bytes_max=chance.choice((100, 400, 2000, 1 << 20)),
+        delay_s_max=chance.choice((0.0005, 0.002, 0.01, 0.03)),
+        marker_delay_s_max=chance.choice((0.0, 0.0, 0.01, 0.2)),
+        survives=chance.choice(("all", "some", "some", "none")),
+        loads=_loads(stream(seed, "load"), shape, partitions, span_s, flaky=retries >= FLAKES),
+        actions=_actions(stream(seed, "nemesis"), settings, span_s),
+    )
+
+
+def _settings(chance: Random) -> Settings:
+    session_s = chance.choice((0.4, 0.8, 1.5))
+    return Settings(
+        store="memory",
+        commit_interval_s=chance.choice((0.01, 0.05, 0.2)),
+        commit_pause_s=chance.choice((0.0, 0.005, 0.05)),
+        slice_records=chance.choice((1, 2, 5, 100)),
+        session_timeout_s=session_s,
+        rebalance_timeout_s=session_s * chance.choice((1.5, 3.0)),
+        transaction_timeout_s=chance.choice((1.0, 3.0, 8.0)),
+        request_timeout_s=chance.choice((0.15, 0.5, 1.0)),
+        cached_values_max=chance.choice((0, 2, 1000)),
+        state_flush_interval_s=chance.choice((0.0, 0.3)),
+        restart_delay_first_s=0.05,
+        restart_delay_last_s=1.0,
+    )
+
+
+def _loads(
+    chance: Random, shape: Shape, partitions: dict[str, int], span_s: float, *, flaky: bool
+) -> tuple[Load, ...]:
+    """The input, in order of time; records of one key stay in order."""
+    fates: list[Fate] = ["fine"] * 30 + ["drop", "undecodable", "raise_early"]
+    if shape.fails_late:
+        fates += ["raise_late"] + ["flaky"] * 2 * flaky
+    keys = [f"k{number}" for number in range(chance.randint(1, 8))]
+    seqs: dict[tuple[str, str], int] = {}
+    loads = []
+    for at_s in sorted(chance.uniform(0.0, span_s) for _ in range(chance.randint(5, 30))):
+        topic = chance.choice(shape.sources)
+        manner: Manner = chance.choice(("plain", "plain", "plain", "committed", "aborted"))
+        by_partition: dict[int, list[tuple[str, Event]]] = {}
+        for _ in range(chance.randint(1, 8)):
+            key = chance.choice(keys)
+            fate = chance.choice(fates) if manner != "aborted" else "ghost"
+            if fate != "ghost":
+                seqs[topic, key] = seqs.get((topic, key), 0) + 1
+            event = Event(topic, key, seqs.get((topic, key), 0), fate)
+            by_partition.setdefault(kafka_partition(key.encode(), partitions[topic]), []).append((key, event))
+        loads += [Load(at_s, topic, at, manner, tuple(records)) for at, records in by_partition.items()]
+    return tuple(loads)
+
+
+def _actions(chance: Random, settings: Settings, span_s: float) -> tuple[Action, ...]:
+    """The nemesis: none at all in some runs, a dozen acts in others."""
+    session_s = settings.session_timeout_s
+    actions = []
+    for at_s in sorted(chance.uniform(0.0, span_s + 1.0) for _ in range(chance.choice((0, 1, 2, 4, 8, 12)))):
+        kind = chance.choice(KINDS)
+        scale = session_s * chance.uniform(0.3, 3.0)
+        actions.append(
+            Action(
+                at_s=at_s,
+                kind=kind,
+                worker=chance.randrange(8),
+                lasts_s=scale if kind in ("freeze", "freeze_at", "cut") else chance.uniform(0.02, 1.5),
+                trap=chance.choice(TRAPS),
+                after=chance.random() < 0.5,
+                chances=_chances(chance),
+            )
+        )
+    return tuple(actions)
+
+
+def _chances(chance: Random) -> tuple[float, float, float]:
+    """Of a request being lost, of its reply being lost, of its arriving too late."""
+    weight = chance.choice((0.03, 0.1, 0.3))
+    return (weight * chance.random(), weight * chance.random(), weight * chance.random())
