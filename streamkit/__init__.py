@@ -9,19 +9,23 @@ from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.policy import dead_letter, fail, skip
 from streamkit.graph.stream import Keyed, Stream
 from streamkit.model.topic import Topic, topic
+from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator
-from streamkit.state.views import map_of, value
+from streamkit.state.views import MapState, ValueState, map_of, value
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aggregator",
     "Context",
     "Keyed",
+    "MapState",
     "Operator",
     "Pipeline",
     "Settings",
     "Stream",
     "Topic",
+    "ValueState",
     "dead_letter",
     "fail",
     "map_of",

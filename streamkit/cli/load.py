@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -13,7 +14,13 @@ from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.graph.pipeline import Pipeline
 
-_OWN_FOLDER = str(Path(streamkit.__file__).parent)
+# Frames that say nothing to the author of a module: how it came to be imported, and the inside of libraries.
+_MACHINERY = (
+    "<frozen",
+    str(Path(streamkit.__file__).parent) + os.sep,
+    str(Path(importlib.__file__).parent) + os.sep,
+)
+_LIBRARIES = tuple(sysconfig.get_paths()[kind] + os.sep for kind in ("purelib", "platlib", "stdlib"))
 EXAMPLE = "services.page_views.pipeline:page_views"
 
 
@@ -95,7 +102,7 @@ def _no_module(name: str, missing: str) -> Misconfigured:
 
 
 def _failed(name: str, error: BaseException) -> Misconfigured:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_user(frame.filename)]
+    frames = _frames_of_user(error.__traceback__)
     lines = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
     return Misconfigured(
         f'module "{name}" failed while it was imported',
@@ -104,13 +111,16 @@ def _failed(name: str, error: BaseException) -> Misconfigured:
     )
 
 
-def _is_of_user(filename: str) -> bool:
-    return not filename.startswith(("<frozen", _OWN_FOLDER + os.sep)) and "importlib" not in filename
+def _frames_of_user(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    """The frames between our import and the error that are the user's own; of libraries, if there are no others."""
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(_MACHINERY)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    return own or frames
 
 
 def _last_place(trace: TracebackType | None) -> str:
     """The user's own line that is nearest to the error."""
-    frames = [frame for frame in traceback.extract_tb(trace) if _is_of_user(frame.filename)]
+    frames = _frames_of_user(trace)
     if not frames:
         return ""
     path = Path(frames[-1].filename)

@@ -22,7 +22,7 @@ from streamkit.kafka.group_calls import (
     heartbeat,
     join_group,
     leave_group,
-    pack,
+    pack_decision,
     read_claim,
     read_decision,
     sync_group,
@@ -62,8 +62,10 @@ _REFUSALS = {
 class KafkaMembership:
     """A member of a worker group; keeps the promises of the `Membership` port."""
 
-    def __init__(self, connection: Connection, options: MemberOptions) -> None:
+    def __init__(self, connection: Connection, options: MemberOptions, topics: Sequence[str] = ()) -> None:
+        """`topics` are those whose positions the group commits; Kafka's tools show a group that names them."""
         self._connection = connection
+        self._topics = topics
         self._options = options
         self._remembered = options.remembered
         # A join waits at the broker for the whole round; the heartbeat must not queue behind it.
@@ -114,7 +116,7 @@ class KafkaMembership:
         if self._remembered is not None:
             await self._settle(leave_group(self._options.group, [self._remembered]), self._heartbeat_lane)
             self._remembered = None
-        claim = pack(Claim(self._options.writer_id, self._generation, tuple(owned)))
+        claim = Claim(self._options.writer_id, self._generation, tuple(owned))
         try:
             while True:
                 joined = await self._join_once(claim)
@@ -153,17 +155,10 @@ class KafkaMembership:
         self._connection.drop(self._join_lane)
         self._connection.drop(self._heartbeat_lane)
 
-    async def _join_once(self, claim: bytes) -> Joined:
+    async def _join_once(self, claim: Claim) -> Joined:
         """Ask until we are in a round."""
-        options = self._options
         while True:
-            call = join_group(
-                options.group,
-                self._member_id,
-                claim,
-                session_timeout_s=options.session_timeout_s,
-                rebalance_timeout_s=options.rebalance_timeout_s,
-            )
+            call = join_group(self._options, self._member_id, claim, self._topics)
             # A round may last longer than the client waits for an answer. The same join again is what the protocol
             # asks for then: the broker replaces the one it holds, or repeats the answer that was lost.
             joined = await self._until_answered(call, self._join_lane)
@@ -195,7 +190,7 @@ class KafkaMembership:
         claims = {member: read_claim(content) for member, content in joined.members.items()}
         writers = tuple(sorted({claim.writer_id for claim in claims.values()}))
         tasks = assign(self._options.stages, claims)
-        return {member: pack(Decision(its_tasks, writers)) for member, its_tasks in tasks.items()}
+        return {member: pack_decision(Decision(its_tasks, writers)) for member, its_tasks in tasks.items()}
 
     async def _beat(self, member: Member) -> None:
         """Tell the broker that we live, until we are thrown out or have not been heard for a session."""

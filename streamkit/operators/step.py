@@ -37,7 +37,10 @@ class Scope(Protocol):
         ...
 
     def at_span_end(self, flush: Callable[[], None]) -> None:
-        """Call `flush` when the span is about to be committed, in the order of registration; it may push."""
+        """Call `flush` when the span is about to be committed; it may push.
+
+        Those registered last are called first: steps are bound from the end of the chain.
+        """
         ...
 
 

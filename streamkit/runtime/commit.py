@@ -118,9 +118,12 @@ class Committer:
 
 
 def _let_go(task: Task) -> None:
-    """Operators that held results back until the end of the span send them on."""
+    """Operators that held results back until the end of the span send them on, the first of the chain first.
+
+    A chain is bound from its end, so what was registered last stands first and may still push into the others.
+    """
     try:
-        for flush in task.chain.flushes:
+        for flush in reversed(task.chain.flushes):
             flush()
     except Exception as error:
         raise SpanEndFailed(task, error) from error

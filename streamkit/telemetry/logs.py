@@ -130,7 +130,7 @@ def _finish(style: LogStyle, stream: TextIO) -> list[Processor]:
     return [
         structlog.dev.ConsoleRenderer(
             colors=colours,
-            pad_event_to=28,
+            pad_event_to=34,
             pad_level=False,
             exception_formatter=structlog.dev.plain_traceback,
         )

@@ -173,7 +173,7 @@ class Harness:
 
     def run(self) -> None:
         """Let the pipeline work until everything that was sent is processed and committed."""
-        self._do(self._until_idle())
+        self._do(self._until(self._is_idle))
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
@@ -185,8 +185,9 @@ class Harness:
         self.workers[worker].stores.crash()
 
     def restart(self, worker: int = 0) -> None:
-        """Start a crashed worker again, on the same disk and under the same name."""
+        """Start a crashed worker again, on the same disk and under the same name; waits until it has its tasks."""
         self._start(self.workers[worker])
+        self._do(self._until(self._is_settled))
 
     def scale(self, workers: int) -> None:
         """Have this many workers: the last ones stop cleanly, or new ones join."""
@@ -195,6 +196,15 @@ class Harness:
         while len(self.workers) < workers:
             self.workers.append(HarnessWorker(len(self.workers)))
             self._start(self.workers[-1])
+        self._do(self._until(self._is_settled))
+
+    def change_pipeline(self, pipeline: Pipeline) -> None:
+        """Deploy another version: every worker stops cleanly and starts again with this pipeline."""
+        self._plan = pipeline.plan()
+        for worker in self.workers:
+            self._do(_stop(worker))
+            self._start(worker)
+        self._do(self._until(self._is_settled))
 
     def _start(self, worker: HarnessWorker) -> None:
         if worker.work is not None and not worker.work.done():
@@ -209,17 +219,22 @@ class Harness:
             self._do(_cancelled(worker.work))
             worker.log = worker.agent = worker.work = None
 
-    async def _until_idle(self) -> None:
+    async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         deadline = self._loop.time() + PATIENCE_S
-        while not await self._is_idle():
+        while not await condition():
             for worker in self.workers:
                 if worker.work is not None and worker.work.done():
                     worker.work.result()
             if self._loop.time() > deadline:
-                raise TimeoutError(
-                    f"the pipeline did not come to rest within {PATIENCE_S:.0f} s of virtual time"
-                )
+                raise TimeoutError(f"the pipeline did not come to rest within {PATIENCE_S:.0f} s of virtual time")
             await asyncio.sleep(0.01)
+
+    async def _is_settled(self) -> bool:
+        """Every worker that is alive has its share of the tasks, and every task is running."""
+        rosters = [worker.agent.roster for worker in self.workers if worker.agent is not None]
+        if not all(roster.joined and not roster.restoring for roster in rosters):
+            return False
+        return len({roster.assignment.member.generation for roster in rosters}) <= 1
 
     async def _is_idle(self) -> bool:
         """Every position of the group stands at the end of its log, and no transaction is open."""

@@ -78,7 +78,7 @@ def measure(case: Case, cluster: Cluster, source: str, records: int, profile: Pa
     return figures
 
 
-def run_copy(case: Case, place: Place, records: int) -> Figures:  # noqa: ARG001
+def run_copy(case: Case, place: Place, records: int) -> Figures:
     names = (place.cluster.bootstrap, place.tag, place.source, place.target)
     command = [*module("raw_copy"), *names, str(records)]
     with Child(command, place.cluster, place.folder / "log") as child:

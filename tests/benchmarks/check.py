@@ -14,7 +14,7 @@ SHOWN = 3  # wrong keys or values named in an error
 Check = Callable[[Cluster, str, int, int], None]
 
 
-class WrongOutput(Exception):  # noqa: N818 - says who is wrong: the system under test
+class WrongOutput(Exception):
     """The output is not what the input makes of it; a figure for it would mean nothing."""
 
 

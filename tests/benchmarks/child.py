@@ -29,7 +29,7 @@ class Reading(NamedTuple):
     facts: Mapping[str, float]
 
 
-class RunFailed(Exception):  # noqa: N818 - one run of one case; the others go on
+class RunFailed(Exception):
     """The measured process died, or did not get to the end in time."""
 
 

@@ -36,7 +36,7 @@ class Latency(NamedTuple):
     broker_us: float | None
 
 
-def start_streamkit(place: Place, load: Load) -> Child:  # noqa: ARG001
+def start_streamkit(place: Place, load: Load) -> Child:
     return start_worker(place, "shuffled_count", "exactly_once")
 
 

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.cases import Figures
-from tests.benchmarks.latency import LATENCY, Latency
+from tests.benchmarks.latency import Latency
 
 COPY = "copy"
+WIDTH = 110
+LATENCY_FIELDS = ("p50_ms", "p99_ms", "cpu_us", "broker_us")
 
 
 class Results:
@@ -21,12 +23,12 @@ class Results:
 
     def __init__(self) -> None:
         self.runs: dict[str, list[Figures]] = {}
-        self.latencies: list[Latency] = []
+        self.latencies: dict[str, list[Latency]] = {}
         self.failures: dict[str, int] = defaultdict(int)
 
     def add(self, name: str, figures: Figures | Latency) -> None:
         if isinstance(figures, Latency):
-            self.latencies.append(figures)
+            self.latencies.setdefault(name, []).append(figures)
         else:
             self.runs.setdefault(name, []).append(figures)
 
@@ -49,7 +51,7 @@ def line(figures: Figures | Latency) -> str:
 
 def finish(results: Results) -> int:
     """Print the table and, as the last line, the JSON object; returns the exit code."""
-    console = Console()
+    console = Console(width=WIDTH, highlight=False)
     console.print(_table(results))
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     console.print(
@@ -75,15 +77,11 @@ def _table(results: Results) -> Table:
             f"{ratio:.2f}" if ratio else "-",
             f"{statistics.median(each.records_per_s for each in runs) / 1000:.0f}",
         )
-    if results.latencies:
-        runs = results.latencies
+    for name, latencies in results.latencies.items():
         table.add_section()
-        table.add_row(f"{LATENCY} p50 ms", str(len(runs)), _spread([each.p50_ms for each in runs]))
-        table.add_row(f"{LATENCY} p99 ms", str(len(runs)), _spread([each.p99_ms for each in runs]))
-        broker = [each.broker_us for each in runs if each.broker_us is not None]
-        table.add_row(
-            f"{LATENCY} cpu", str(len(runs)), _spread([each.cpu_us for each in runs]), _spread(broker)
-        )
+        for field in LATENCY_FIELDS:
+            found = [getattr(each, field) for each in latencies if getattr(each, field) is not None]
+            table.add_row(f"{name} {field}", str(len(latencies)), _spread(found))
     return table
 
 
@@ -94,9 +92,10 @@ def _flat(results: Results) -> dict[str, object]:
         _put(flat, f"{name}_broker_us", [each.broker_us for each in runs if each.broker_us is not None])
         if name != COPY and (ratio := _ratio(results, name)):
             flat[f"{name}_per_copy"] = round(ratio, 3)
-    for field in ("p50_ms", "p99_ms", "cpu_us", "broker_us") if results.latencies else ():
-        found = [getattr(each, field) for each in results.latencies]
-        _put(flat, f"{LATENCY}_{field}", [each for each in found if each is not None])
+    for name, latencies in results.latencies.items():
+        for field in LATENCY_FIELDS:
+            found = [getattr(each, field) for each in latencies]
+            _put(flat, f"{name}_{field}", [each for each in found if each is not None])
     for name in results.failures:
         flat[f"{name}_failed"] = results.failures[name]
     flat["load"] = round(os.getloadavg()[0], 2)

@@ -12,16 +12,18 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from streamkit.testing.broker import start_broker
 from tests.benchmarks import prefill, profiling, report
-from tests.benchmarks.cases import CASES, Case, measure
+from tests.benchmarks.cases import CASES, Case, Figures, measure
 from tests.benchmarks.check import WrongOutput
 from tests.benchmarks.child import RunFailed
 from tests.benchmarks.cluster import Cluster
-from tests.benchmarks.latency import LATENCY, measure_latency
-from tests.benchmarks.peers.roster import peer_cases
+from tests.benchmarks.latency import LATENCY, Latency, measure_latency, start_streamkit
+from tests.benchmarks.peers.roster import peer_cases, peer_latencies
 
 ROUNDS = 3
 RECORDS = 2_000_000
@@ -38,6 +40,7 @@ def main() -> int:
         print(f"error: nothing is named {wishes.only!r}; there are {known}", file=sys.stderr)
         return 2
     cases += peer_cases(wishes.peers, say)
+    latencies = {LATENCY: start_streamkit, **peer_latencies(wishes.peers)} if with_latency else {}
     with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
         broker = start_broker(profile="bench", folder=Path(folder), on_progress=say)
         with broker:
@@ -46,24 +49,30 @@ def main() -> int:
             if wishes.profile:
                 return profiling.run(cases, cluster, inputs, wishes.records)
             results = report.Results()
+            warm_up(cluster, inputs)
             for number in range(1, wishes.rounds + 1):
                 for case in cases:
-                    source = inputs[case.records(wishes.records), case.keys]
-                    measure_case(results, number, case, cluster, source, wishes.records)
-                if with_latency:
-                    attempt(results, number, LATENCY, lambda: measure_latency(cluster, wishes.latency_s))
+                    size = case.records(wishes.records)
+                    source = inputs[size, case.keys]
+                    attempt(results, number, case.name, partial(measure, case, cluster, source, size))
+                for name, start in latencies.items():
+                    run = partial(measure_latency, cluster, wishes.latency_s, start)
+                    attempt(results, number, name, run)
             for source in inputs.values():
                 cluster.delete_containing(source)
     return report.finish(results)
 
 
-def measure_case(
-    results: report.Results, number: int, case: Case, cluster: Cluster, source: str, records: int
-) -> None:
-    attempt(results, number, case.name, lambda: measure(case, cluster, source, case.records(records)))
+def warm_up(cluster: Cluster, inputs: dict[tuple[int, int], str]) -> None:
+    """A copy that counts for nothing: the broker's code is compiled while it runs, at nobody's expense."""
+    if inputs:
+        (size, keys), source = max(inputs.items())
+        copy = next(case for case in CASES if case.name == "copy")
+        figures = measure(copy._replace(keys=keys), cluster, source, size)
+        say(f"warm-up  {copy.name:<22} {report.line(figures)}  (not counted)")
 
 
-def attempt(results: report.Results, number: int, name: str, run) -> None:
+def attempt(results: report.Results, number: int, name: str, run: Callable[[], Figures | Latency]) -> None:
     """One run; what fails is printed and counted, never left out in silence."""
     try:
         figures = run()

@@ -84,12 +84,12 @@ def test_whatever_the_bytes_are_only_decode_errors_are_raised(
     @settings(max_examples=25)
     @given(st.binary())
     def check(data: bytes) -> None:
-        with contextlib.suppress(DECODE_ERRORS):
+        with contextlib.suppress(*DECODE_ERRORS):
             codec.decode(data)
 
     check()
     for deep in (b"[" * 100_000, b"\x91" * 100_000, b'{"children":[' * 100_000):
-        with contextlib.suppress(DECODE_ERRORS):
+        with contextlib.suppress(*DECODE_ERRORS):
             codec.decode(deep)
 
 

@@ -29,8 +29,8 @@ from streamkit.testing.memory.transactions import Transactions, WriterState
 from streamkit.testing.virtual_time import VirtualLoop, run
 
 PARTITIONS = 3
-RECORDS = 40
-SEEDS = range(40)
+RECORDS = 150
+SEEDS = range(10)
 FAULTS = {Fate.REQUEST_LOST: 0.02, Fate.REPLY_LOST: 0.02, Fate.REQUEST_LATE: 0.02}
 
 
@@ -85,46 +85,72 @@ class Copier:
                 await self.writer.commit(Commit(batches, moved, assignment.member))
 
 
+class Scene:
+    """A broker with everything still to be copied, and workers that come, freeze, and are killed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        # Markers are written soon, or now and then much later.
+        delays = [0.0, 0.01, 0.05, 0.05, 5.0]
+        self.broker = MemoryBroker(marker_delay_s=lambda: random.choice(delays) * random.random())
+        self.workers: list[tuple[Copier, asyncio.Task[None]]] = []
+        for topic in ("in", "out"):
+            self.broker.topics.create(TopicSpec(topic, PARTITIONS))
+        for number in range(PARTITIONS * RECORDS):
+            batch = MemoryBatch()
+            batch.append(0, 0, None, b"%d" % (number // PARTITIONS), [])
+            self.broker.transactions.append(TopicPartition("in", number % PARTITIONS), batch)
+
+    def start(self, number: int) -> None:
+        network = SeededNetwork(self.random, delay_s_max=0.02)
+        network.chances = FAULTS
+        copier = Copier(self.broker, network, f"w{number % 4}")  # a later one fences its namesake
+        self.workers.append((copier, asyncio.create_task(copier.run())))
+
+    def strike(self) -> None:
+        """Hurt one worker; another one, if it slept, wakes up as a zombie."""
+        zombie, _ = self.random.choice(self.workers)
+        zombie.network.heal()
+        zombie.network.thaw()
+        victim, _ = self.random.choice(self.workers)
+        self.random.choice([victim.log.kill, victim.network.freeze, victim.network.cut])()
+
+    def calm(self) -> None:
+        for copier, _ in self.workers:
+            copier.network.chances = {}
+            copier.network.heal()
+            copier.network.thaw()
+
+    def end(self) -> None:
+        for copier, task in self.workers:
+            task.cancel()
+            copier.log.kill()
+
+
 async def torment(seed: int) -> list[list[bytes | None]]:
     """Copy everything while workers are killed, frozen and replaced; what `out` holds in the end."""
-    random = Random(seed)
-    broker = MemoryBroker(marker_delay_s=lambda: random.random() * 0.05)
-    for topic in ("in", "out"):
-        broker.topics.create(TopicSpec(topic, PARTITIONS))
-    for number in range(PARTITIONS * RECORDS):
-        batch = MemoryBatch()
-        batch.append(0, 0, None, b"%d" % (number // PARTITIONS), [])
-        broker.transactions.append(TopicPartition("in", number % PARTITIONS), batch)
-    workers: list[tuple[Copier, asyncio.Task[None]]] = []
-
-    def start(number: int) -> None:
-        network = SeededNetwork(random, delay_s_max=0.02)
-        network.chances = FAULTS
-        copier = Copier(broker, network, f"w{number % 4}")  # a later one fences its namesake
-        workers.append((copier, asyncio.create_task(copier.run())))
-
-    for number in range(2):
-        start(number)
+    scene = Scene(seed)
+    scene.start(0)
+    scene.start(1)
     for number in range(2, 8):
-        await asyncio.sleep(random.random() * 4)
-        copier, _ = random.choice(workers)
-        random.choice([copier.log.kill, copier.network.freeze, copier.network.cut])()
-        start(number)
-    await asyncio.sleep(1)
-    for copier, _ in workers:
-        copier.network.chances = {}
-        copier.network.heal()
-        copier.network.thaw()
-    await asyncio.sleep(120)
-    for copier, task in workers:
-        task.cancel()
-        copier.log.kill()
-    return [_values(broker, TopicPartition("out", number)) for number in range(PARTITIONS)]
+        await asyncio.sleep(scene.random.random() * 6)
+        scene.strike()
+        scene.start(number)
+    scene.calm()
+    for _ in range(60):
+        await asyncio.sleep(2)
+        if sum(len(values) for values in outputs(scene.broker)) >= PARTITIONS * RECORDS:
+            break
+    await asyncio.sleep(5)  # whoever would double a record has time to do it
+    scene.end()
+    return outputs(scene.broker)
 
 
-def _values(broker: MemoryBroker, partition: TopicPartition) -> list[bytes | None]:
-    read = broker.topics.partition(partition).read(0, 1 << 30, committed=True)
-    return [] if read is None else [record.value for record in read.records]
+def outputs(broker: MemoryBroker) -> list[list[bytes | None]]:
+    """The committed values of each partition of `out`."""
+    stored = [broker.topics.partition(TopicPartition("out", number)) for number in range(PARTITIONS)]
+    reads = [partition.read(0, 1 << 30, committed=True) for partition in stored]
+    return [[] if read is None else [record.value for record in read.records] for read in reads]
 
 
 EXPECTED = [[b"%d" % number for number in range(RECORDS)]] * PARTITIONS
@@ -145,13 +171,13 @@ def test_a_seed_replays_to_the_letter() -> None:
     assert run(traced(), 3) == run(traced(), 3)
 
 
-def failing(seeds: range) -> int:
-    return sum(run(torment(seed), seed) != EXPECTED for seed in seeds)
+def some_seed_fails() -> bool:
+    return any(run(torment(seed), seed) != EXPECTED for seed in range(200))
 
 
 def test_without_the_check_of_the_generation_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Groups, "check", lambda _self, _member: None)
-    assert failing(SEEDS)
+    assert some_seed_fails()
 
 
 def test_without_the_check_of_the_epoch_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +188,9 @@ def test_without_the_check_of_the_epoch_records_are_doubled(monkeypatch: pytest.
         return writer
 
     monkeypatch.setattr(Transactions, "_check", check)
-    assert failing(SEEDS)
+    assert some_seed_fails()
 
 
 def test_without_waiting_for_pending_positions_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamkit.testing.memory.groups.Group.is_pending", lambda _self, _partition: False)
-    assert failing(SEEDS)
+    assert some_seed_fails()

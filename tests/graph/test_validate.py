@@ -246,7 +246,7 @@ def test_a_tagged_child_may_be_written_where_its_parent_is_declared() -> None:
         pass
 
     p = pipeline("p")
-    p.read(clicks).map(lambda click: Special(click.user, click.page), to=Special).write(unique)
+    p.read(clicks).map(lambda click: Special(click.user, click.page), to=Special).write(unique)  # type: ignore[arg-type]
     p.read(taps).map(lambda _: None, to=type(None)).write(topic("maybe", Click | None))  # type: ignore[arg-type]
     assert p.plan().sinks() == ("unique", "maybe")
     assert issubclass(Special, msgspec.Struct)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from streamkit.errors import Misconfigured
 from streamkit.kafka.assignor import Claim
@@ -16,7 +17,8 @@ from streamkit.kafka.group_calls import (
     heartbeat,
     join_group,
     leave_group,
-    pack,
+    pack_claim,
+    pack_decision,
     read_claim,
     read_decision,
 )
@@ -200,9 +202,7 @@ async def test_the_broker_wants_a_name_before_the_first_join(connection: Connect
     """KIP-394: otherwise each lost answer would leave a member behind that nobody plays."""
     group = f"group-{uuid.uuid4().hex[:8]}"
     node = await connection.group_coordinator(group)
-    call = join_group(
-        group, "", pack(Claim("w1", -1, ())), session_timeout_s=SESSION_S, rebalance_timeout_s=SESSION_S
-    )
+    call = join_group(MemberOptions(group, "w1", STAGES, SESSION_S), "", Claim("w1", -1, ()), ())
     answer = await connection.send(node, call, connection.new_lane())
     assert answer.error == 79
     assert answer.member_id
@@ -281,11 +281,28 @@ async def test_without_a_broker_we_are_lost_after_a_session_and_return_with_it()
             await membership.leave()
 
 
+@pytest.mark.kafka
+async def test_a_group_that_names_its_topics_is_one_of_consumers_to_kafkas_tools(
+    kafka_broker: Broker, connection: Connection
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    listed = {}
+    for topics in ((), ("orders",)):
+        options = MemberOptions(f"group-{uuid.uuid4().hex[:8]}", "w1", STAGES)
+        membership = KafkaMembership(connection, options, topics)
+        await membership.join(())
+        groups = await asyncio.to_thread(lambda: admin.list_groups(timeout=10))
+        listed[topics] = {group.id: group.protocol_type for group in groups}[options.group]
+        await membership.leave()
+    assert listed == {(): "streamkit", ("orders",): "consumer"}
+
+
 def test_claims_and_decisions_come_back() -> None:
     claim = Claim("w1", 7, (TaskId("clean", 0), TaskId("count", 3)))
-    assert read_claim(pack(claim)) == claim
+    assert read_claim(pack_claim(claim, ())) == claim
+    assert read_claim(pack_claim(claim, ("orders", "clicks"))) == claim
     decision = Decision((TaskId("clean", 1),), ("w1", "w2"))
-    assert read_decision(pack(decision)) == decision
+    assert read_decision(pack_decision(decision)) == decision
     assert read_decision(b"") == Decision((), ())
 
 

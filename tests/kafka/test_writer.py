@@ -8,10 +8,8 @@ import pytest
 from streamkit.errors import Bug, EncodeError, Fenced, Misconfigured, WriterDead
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.connection import Lane
-from streamkit.kafka.delivery import Sequences, in_rounds
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch
-from streamkit.kafka.writer import ALLOWED, KafkaWriter, WriterState
-from streamkit.model.ids import TopicPartition
+from streamkit.kafka.ports import Commit, Guarantee, Member
+from streamkit.kafka.writer import WriterState
 from streamkit.testing.broker import Broker
 from tests.kafka.wiretap import Hold, Site, answers, first, lost_request, site_on
 
@@ -273,45 +271,3 @@ async def test_a_closed_writer_stays_closed(site: Site) -> None:
     for attempt in (writer.open(), writer.commit(site.commit(writer, {}))):
         with pytest.raises(Bug):
             await attempt
-
-
-def test_every_state_has_its_moves_and_every_other_move_is_a_bug() -> None:
-    assert ALLOWED.keys() == set(WriterState)
-    for state in WriterState:
-        for target in WriterState:
-            writer = KafkaWriter.__new__(KafkaWriter)
-            writer.writer_id, writer.state = "w", state
-            if target in ALLOWED[state]:
-                writer._move(target)
-                assert writer.state is target
-            else:
-                with pytest.raises(Bug):
-                    writer._move(target)
-
-
-def test_rounds_hold_one_batch_per_partition_in_order() -> None:
-    left, right = TopicPartition("t", 0), TopicPartition("t", 1)
-    batches = [OutBatch(p, None, n) for n, p in enumerate([left, left, right, left, right])]  # type: ignore[arg-type]
-    rounds = in_rounds(batches)
-    assert [[out.count for out in each] for each in rounds] == [[0, 2], [1, 4], [3]]
-    assert in_rounds([]) == []
-
-
-def test_sequence_numbers_go_on_at_zero_after_the_largest() -> None:
-    class Builder:
-        stamped: tuple[int, ...] = ()
-
-        def set_producer_state(self, *state: int) -> None:
-            self.stamped = state
-
-        def build(self) -> bytes:
-            return b""
-
-    sequences = Sequences()
-    sequences.begin(calls.Identity(5, 6))
-    builder = Builder()
-    seen = []
-    for _ in range(4):
-        sequences.stamp(OutBatch(TopicPartition("t", 0), builder, 2**30))  # type: ignore[arg-type]
-        seen.append(builder.stamped)
-    assert seen == [(5, 6, 0), (5, 6, 2**30), (5, 6, 0), (5, 6, 2**30)]

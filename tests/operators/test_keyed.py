@@ -68,22 +68,22 @@ def test_count_counts_across_restarts(keys: list[bytes], restart_at: int) -> Non
     for key in after:
         second.push(key, None, 0)
     seen: Counter[bytes] = Counter()
-    for key, value, _ in first.out + second.out:
-        assert key is not None
-        seen[key] += 1
-        assert value == seen[key]
+    for owner, value, _ in first.out + second.out:
+        assert owner is not None
+        seen[owner] += 1
+        assert value == seen[owner]
     assert sum(seen.values()) == len(keys)
 
 
 @given(st.lists(st.tuples(KEYS, st.integers(-100, 100)), min_size=1))
 def test_sum_min_and_max_are_those_of_python(records: list[tuple[bytes, int]]) -> None:
     for make, reference in ((sum_of, sum), (min_of, min), (max_of, max)):
-        chain = Chain(Aggregate("fold", make(lambda value: value)))  # type: ignore[operator]
+        chain = Chain(Aggregate("fold", make(lambda value: value)))
         for key, value in records:
             chain.push(key, value, 0)
         for place, (key, value) in enumerate(records):
             seen = [v for k, v in records[: place + 1] if k == key]
-            assert chain.out[place] == (key, reference(seen), 0), value  # type: ignore[operator]
+            assert chain.out[place] == (key, reference(seen), 0), value
 
 
 def test_an_aggregator_of_the_user_keeps_its_accumulator_as_state() -> None:

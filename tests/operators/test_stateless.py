@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from streamkit.errors import UserCodeError
 from streamkit.operators import stateless
 from streamkit.operators.stateless import DecodedKeys, Filter, FlatMap, Map, MapKeyed, Peek
+from streamkit.operators.step import Step
 from tests.operators.scope import Chain
 
 
@@ -87,7 +88,12 @@ def test_only_flat_map_may_push_more_than_once() -> None:
     def same(value: Any) -> Any:
         return value
 
-    steps = [Map("s", same), Filter("s", same), Peek("s", same), MapKeyed("s", lambda _, value: value)]
+    steps: list[Step] = [
+        Map("s", same),
+        Filter("s", same),
+        Peek("s", same),
+        MapKeyed("s", lambda _, value: value),
+    ]
     assert not any(step.has_effects for step in steps)
     assert FlatMap("s", same).has_effects
 

@@ -51,11 +51,14 @@ class MemoryReader:
         deadline = loop.time() + timeout_s
         while True:
             fetched = await self._fetch(max(deadline - loop.time(), 0.0))
-            remaining = deadline - loop.time()
-            if fetched or remaining <= 0:
+            if fetched or loop.time() >= deadline:
                 return fetched
-            if not self._has_news():
-                await wait_any(self._client.broker.moved, self._pointed, timeout_s=remaining)
+            # The broker is looked at from here only to know when to ask again, as a long poll would.
+            while not self._has_news():
+                await wait_any(self._client.broker.moved, self._pointed, timeout_s=deadline - loop.time())
+                await self._client.network.awake()
+                if loop.time() >= deadline and not self._has_news():
+                    return []
 
     async def close(self) -> None:
         """Read nothing more."""
@@ -65,7 +68,7 @@ class MemoryReader:
         return {each: offset for each, offset in self._positions.items() if each not in self._paused}
 
     def _has_news(self) -> bool:
-        """Whether something appeared while the answer "nothing" was on its way."""
+        """Whether there is something to fetch by now."""
         try:
             return any(self._find(each, offset, 1) for each, offset in self._active().items())
         except Refused:

@@ -26,16 +26,29 @@ class Peer(NamedTuple):
 
 
 def peer_cases(wished: str, say: Say) -> list[Case]:
-    """The cases of the peers that were asked for: "1" or "all", or names; installs what is missing."""
+    """The cases of the peers that were asked for; installs what is missing."""
+    peers, names = make_peers(), wished_names(wished)
+    for name in names:
+        peers[name].install(say)
+    return [case for name in names for case in peers[name].cases]
+
+
+def peer_latencies(wished: str) -> dict[str, Callable[[Place, Load], Child]]:
+    """What is measured beside our own latency."""
+    return (
+        {"kafka_streams_latency": start_kafka_streams_hop} if "kafka_streams" in wished_names(wished) else {}
+    )
+
+
+def wished_names(wished: str) -> list[str]:
+    """The peers that were asked for: "1" or "all", or names."""
     if wished.strip().lower() in ("", "0", "no"):
         return []
     peers = make_peers()
     names = list(peers) if wished in ("1", "all") else [each for each in wished.split(",") if each]
     if strange := [each for each in names if each not in peers]:
         raise SystemExit(f"error: no peer is named {', '.join(strange)}; there are {', '.join(peers)}")
-    for name in names:
-        peers[name].install(say)
-    return [case for name in names for case in peers[name].cases]
+    return names
 
 
 def run_python(case: Case, place: Place, records: int) -> Figures:

@@ -1,0 +1,108 @@
+"""The command itself: help at every level, exit codes, and errors that are words."""
+
+import json
+
+import pytest
+
+HELPS = [
+    ([], ["run", "dev", "check", "graph", "topics", "offsets", "Exit codes"]),
+    (
+        ["run"],
+        ["PIPELINE", "--workers", "--brokers", "--guarantee", "--state-dir", "--commit-interval", "Examples"],
+    ),
+    (["dev"], ["--nodes", "127.0.0.1"]),
+    (["check"], ["Changes nothing", "--state-dir"]),
+    (["graph"], ["mermaid"]),
+    (["topics"], ["plan", "apply", "list", "describe", "partitions = 4"]),
+    (["topics", "plan"], ["--exit-code", "--dir"]),
+    (["topics", "apply"], ["--execute", "Nothing is ever deleted"]),
+    (["offsets"], ["show", "reset"]),
+    (["offsets", "reset"], ["--to", "--execute", "Refused once the pipeline has committed state"]),
+]
+
+
+@pytest.mark.parametrize(("command", "words"), HELPS, ids=[" ".join(each[0]) or "root" for each in HELPS])
+def test_help_says_what_it_does_and_what_it_takes(workspace, command, words) -> None:
+    done = workspace.run(*command, "--help")
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    assert all(word in text for word in words)
+    assert not done.stderr
+    assert "\x1b" not in done.stdout
+
+
+def test_the_version_is_one_line(workspace) -> None:
+    done = workspace.run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().replace(".", "").isdigit()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["graph"],
+        ["run", "m", "--workers", "0"],
+        ["run", "m", "--guarantee", "maybe"],
+        ["graph", "m", "-x"],
+    ],
+)
+def test_misuse_exits_with_2_and_points_to_the_help(workspace, arguments) -> None:
+    done = workspace.run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error[SK501]")
+    assert "--help" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_has_a_traceback_only_when_asked_for(workspace) -> None:
+    quiet, loud = workspace.run("graph", "nowhere"), workspace.run("graph", "nowhere", "--debug")
+    assert quiet.returncode == loud.returncode == 1
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+    assert 'module "nowhere" does not exist' in quiet.stderr
+
+
+def test_the_same_graph_comes_as_text_as_data_and_as_a_chart(workspace) -> None:
+    text = workspace.run("graph", workspace.target)
+    data = workspace.run("graph", workspace.target, "--output", "json")
+    chart = workspace.run("graph", "services/page_views", "--output", "mermaid")
+    assert text.returncode == data.returncode == chart.returncode == 0
+    assert f"pipeline {workspace.name}" in text.stdout
+    assert [stage["name"] for stage in json.loads(data.stdout)["stages"]] == [workspace.views, "by_page"]
+    assert chart.stdout.startswith("flowchart LR")
+
+
+def test_the_pipeline_may_be_named_by_the_environment(workspace) -> None:
+    assert workspace.name in workspace.run("graph", STREAMKIT_PIPELINE=workspace.target).stdout
+
+
+def test_no_broker_is_said_in_words_by_every_command_that_needs_one(workspace) -> None:
+    for command in (
+        ["topics", "plan"],
+        ["topics", "list"],
+        ["offsets", "show", workspace.target],
+        ["run", workspace.target],
+        ["run", workspace.target, "--workers", "2"],
+    ):
+        done = workspace.run(*command, STREAMKIT_LOGS="quiet")
+        assert done.returncode == 1, command
+        assert "error[SK120]" in done.stderr
+        assert "127.0.0.1:9" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+
+
+def test_a_setting_that_is_none_is_told_with_its_file(workspace) -> None:
+    (workspace.folder / "bad.toml").write_text("comit_interval_s = 1")
+    done = workspace.run("run", workspace.target, "--settings", "bad.toml")
+    assert done.returncode == 1
+    assert "bad.toml" in done.stderr
+    assert "comit_interval_s" in done.stderr
+
+
+def test_dev_does_not_start_a_second_broker_where_one_is_set(workspace) -> None:
+    done = workspace.run("dev")
+    assert done.returncode == 1
+    assert "unset STREAMKIT_BROKERS" in done.stderr

@@ -1,0 +1,98 @@
+import pytest
+
+import streamkit as sk
+from streamkit.errors import IncompatiblePlan
+from streamkit.state.memory import MemoryStores
+from streamkit.testing import Harness
+from tests.runtime.pages import COUNTS, VIEWS, View, as_count, check_running_counts, counting, page_of
+
+
+def send(harness: Harness, count: int) -> None:
+    for number in range(count):
+        harness.send(VIEWS, View(f"page-{number % 9}"), key=str(number))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once"])
+@pytest.mark.parametrize("pause_s", [0.0, 0.001, 0.005, 0.02, 0.05])
+def test_a_crash_at_any_moment_loses_and_repeats_nothing(guarantee, pause_s):
+    with Harness(counting(), workers=2, guarantee=guarantee) as harness:
+        for turn in range(6):
+            send(harness, 50)
+            harness.advance(pause_s)
+            harness.crash(turn % 2)
+            harness.restart(turn % 2)
+        harness.run()
+        assert sum(check_running_counts(harness.read(COUNTS)).values()) == 300
+
+
+def test_a_lost_disk_is_restored_from_the_changelog():
+    with Harness(counting()) as harness:
+        send(harness, 90)
+        harness.run()
+        harness.crash()
+        harness.workers[0].stores = MemoryStores()
+        harness.restart()
+        send(harness, 90)
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {f"page-{page}": 20 for page in range(9)}
+
+
+def test_workers_come_and_go():
+    with Harness(counting(), workers=1, partitions=6) as harness:
+        for workers in (3, 2, 4, 1):
+            send(harness, 60)
+            harness.advance(0.01)
+            harness.scale(workers)
+        harness.run()
+        assert sum(check_running_counts(harness.read(COUNTS)).values()) == 240
+
+
+def test_a_dead_workers_tasks_go_to_the_others():
+    with Harness(counting(), workers=2) as harness:
+        send(harness, 50)
+        harness.crash(0)
+        send(harness, 50)
+        harness.run()
+        assert sum(check_running_counts(harness.read(COUNTS)).values()) == 100
+
+
+def test_at_least_once_never_loses():
+    with Harness(counting(), workers=2, guarantee="at_least_once") as harness:
+        for turn in range(4):
+            send(harness, 50)
+            harness.advance(0.003)
+            harness.crash(turn % 2)
+            harness.restart(turn % 2)
+        harness.run()
+        last: dict[str, int] = {}
+        for count in harness.read(COUNTS):
+            last[count.page] = max(count.views, last.get(count.page, 0))
+        assert sum(last.values()) >= 200
+
+
+def renamed(new_name: str) -> sk.Pipeline:
+    pipeline = sk.pipeline("pages")
+    pipeline.read(VIEWS).filter(lambda view: bool(view.page), name="not_empty").key_by(page_of).count(
+        name=new_name
+    ).map_keyed(as_count).write(COUNTS)
+    return pipeline
+
+
+def test_a_pipeline_that_changed_compatibly_goes_on_with_its_state():
+    with Harness(counting()) as harness:
+        send(harness, 9)
+        harness.run()
+        harness.change_pipeline(renamed("views_per_page"))
+        send(harness, 9)
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {f"page-{page}": 2 for page in range(9)}
+
+
+def test_a_renamed_stateful_step_is_refused_with_a_hint():
+    with Harness(counting()) as harness:
+        send(harness, 9)
+        harness.run()
+        with pytest.raises(IncompatiblePlan) as refused:
+            harness.change_pipeline(renamed("other_name"))
+        assert "views_per_page" in refused.value.detail
+        assert "former names" in refused.value.hint

@@ -1,0 +1,139 @@
+import pytest
+
+import streamkit as sk
+from streamkit.testing import Harness
+from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, check_running_counts, counting, page_of
+
+
+def test_bytes_that_cannot_be_decoded_become_a_dead_letter_with_its_reason():
+    with Harness(counting()) as harness:
+        harness.send(VIEWS, View("home"))
+        harness.send_bytes("views", b"{not json", key=b"k", headers=[("trace", b"7")])
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"home": 2}
+        (letter,) = harness.dead_letters()
+        assert (letter.key, letter.value) == (b"k", b"{not json")
+        assert letter.headers["streamkit.topic"] == b"views"
+        assert letter.headers["streamkit.step"] == b"decode"
+        assert b"malformed" in letter.headers["streamkit.error"]
+        assert letter.headers["trace"] == b"7"
+
+
+def raising_on(bad: str):
+    def refuse(view: View) -> View:
+        if view.page == bad:
+            raise ValueError(f"no {bad} please")
+        return view
+
+    return refuse
+
+
+def test_a_record_whose_step_raises_is_set_aside_with_its_traceback():
+    pipeline = sk.pipeline("pages")
+    pipeline.read(VIEWS).map(raising_on("bad")).key_by(page_of).count(name="n").map_keyed(as_count).write(
+        COUNTS
+    )
+    with Harness(pipeline) as harness:
+        for page in ["a", "bad", "a", "bad", "b"]:
+            harness.send(VIEWS, View(page))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"a": 2, "b": 1}
+        letters = harness.dead_letters()
+        assert len(letters) == 2
+        assert letters[0].headers["streamkit.step"] == b"refuse"
+        assert b"ValueError: no bad please" in letters[0].headers["streamkit.error"]
+        assert b"raise ValueError" in letters[0].headers["streamkit.traceback"]
+
+
+class CountThenRaise(sk.Operator[str, View, Count]):
+    """Changes state and emits before it raises: the whole span has to be taken back."""
+
+    views = sk.value(int, 0)
+
+    def on_record(self, value: View, ctx: sk.Context[str, Count]) -> None:
+        self.views.set(self.views.get() + 1)
+        ctx.emit(Count(value.page, self.views.get()))
+        if value.user == "mallory":
+            raise ValueError("mallory again")
+
+
+def test_half_a_record_leaves_no_trace():
+    pipeline = sk.pipeline("half")
+    pipeline.read(VIEWS).key_by(page_of).process(CountThenRaise()).write(COUNTS)
+    with Harness(pipeline, workers=2) as harness:
+        for number in range(60):
+            user = "mallory" if number % 10 == 3 else "ann"
+            harness.send(VIEWS, View(f"page-{number % 4}", user), key=str(number))
+        harness.run()
+        assert sum(check_running_counts(harness.read(COUNTS)).values()) == 54
+        assert len(harness.dead_letters()) == 6
+
+
+def test_skip_only_counts():
+    with Harness(counting(on_error=sk.skip())) as harness:
+        harness.send_bytes("views", b"garbage")
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"home": 1}
+        assert harness.dead_letters() == []
+
+
+def test_a_record_that_works_at_the_third_try_is_not_set_aside():
+    attempts: list[str] = []
+
+    def flaky(view: View) -> View:
+        if view.page == "flaky":
+            attempts.append(view.page)
+            if len(attempts) < 3:
+                raise ConnectionError("service away")
+        return view
+
+    pipeline = sk.pipeline("flaky", on_error=sk.dead_letter(retries=3, delay_s=0.5))
+    pipeline.read(VIEWS).map(flaky).key_by(page_of).count(name="n").map_keyed(as_count).write(COUNTS)
+    with Harness(pipeline) as harness:
+        for page in ["a", "flaky", "a"]:
+            harness.send(VIEWS, View(page))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"a": 2, "flaky": 1}
+        assert harness.dead_letters() == []
+        assert len(attempts) == 3
+
+
+def test_a_failing_task_does_not_stop_the_others():
+    pipeline = sk.pipeline("strict", on_error=sk.fail())
+    pipeline.read_keyed(VIEWS).map(raising_on("bad")).count(name="n").map_keyed(as_count).write(COUNTS)
+    with Harness(pipeline, workers=1, partitions=4) as harness:
+        harness.send(VIEWS, View("bad"), key="key-of-the-bad")
+        for number in range(40):
+            harness.send(VIEWS, View("good"), key=f"k{number}")
+        harness.advance(20)
+        done = check_running_counts(harness.read(COUNTS))
+        assert 20 < len(done) < 40  # the other partitions went on, the one with the bad record waits
+        assert harness.dead_letters() == []
+
+
+def test_an_output_that_is_too_large_is_a_dead_letter():
+    def grow(view: View) -> View:
+        return View("x" * 2_000_000) if view.page == "big" else view
+
+    out = sk.topic("grown", View)
+    pipeline = sk.pipeline("grow")
+    pipeline.read(VIEWS).map(grow).write(out)
+    with Harness(pipeline) as harness:
+        harness.send(VIEWS, View("a"), View("big"), View("b"))
+        harness.run()
+        assert sorted(view.page for view in harness.read(out)) == ["a", "b"]
+        (letter,) = harness.dead_letters()
+        assert b"larger than" in letter.headers["streamkit.error"]
+
+
+@pytest.mark.parametrize("policy", [sk.dead_letter(), sk.skip()])
+def test_a_topic_full_of_garbage_does_not_stop_the_pipeline(policy):
+    with Harness(counting(on_error=policy), workers=2) as harness:
+        for number in range(300):
+            harness.send_bytes("views", b"\x00garbage %d" % number, key=b"%d" % number)
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"home": 1}
+        assert len(harness.dead_letters()) == (300 if policy.action == "dead_letter" else 0)

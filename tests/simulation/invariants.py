@@ -1,0 +1,245 @@
+"""What must hold when the pipeline has come to rest, checked on the broker's raw memory and not through our client."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from streamkit.codec.values import internal_codec, value_codec
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.runtime.task import Task
+from streamkit.state.changelog import CommitRecord
+from streamkit.state.keys import COMMIT_KEY
+from streamkit.testing.memory.partition import MemoryPartition, Outcome, StoredBatch
+from tests.simulation import reference
+from tests.simulation.network import AuditedTransactions
+from tests.simulation.pipelines import Event
+from tests.simulation.world import RawRecord, World
+
+
+def check_all(world: World) -> list[str]:
+    """Every violation that can be seen now."""
+    found: list[str] = []
+    for check in (check_output, check_letters, check_log, check_positions, check_epochs, check_state, check_disks):
+        found += check(world)
+    return found
+
+
+def committed(batch: StoredBatch) -> bool:
+    return batch.transaction is None or batch.transaction.outcome is Outcome.COMMITTED
+
+
+def partitions(world: World, topic: str) -> list[MemoryPartition]:
+    found = world.broker.topics.find(topic)
+    return [] if found is None else found.partitions
+
+
+# I1 - I4, I16: the output.
+
+
+def check_output(world: World) -> Iterable[str]:
+    decode = value_codec(world.scenario.shape_of().out).decode
+    written: dict[str, list[tuple[int, object]]] = {}
+    for partition in partitions(world, "out"):
+        for batch in filter(committed, partition.batches):
+            for record in batch.records:
+                key = (record.key or b"").decode()
+                place = (partition.name.partition, decode(record.value or b""))
+                written.setdefault(key, []).append(place)
+    return reference.check_output(world.scenario, written)
+
+
+def check_letters(world: World) -> Iterable[str]:
+    """I16: every record that was set aside is among the dead letters, once."""
+    got: list[reference.Letter] = []
+    for partition in partitions(world, world.plan.dead_letter_topic):
+        for batch in filter(committed, partition.batches):
+            for record in batch.records:
+                headers = dict(record.headers)
+                got.append(_letter(record.value or b"", headers["streamkit.topic"] or b""))
+    wanted = reference.letters(world.scenario)
+    if sorted(got) != wanted:
+        yield f"I16: dead letters {sorted(got)}, wanted {wanted}"
+
+
+def _letter(value: bytes, topic: bytes) -> reference.Letter:
+    if value.startswith(b"!"):
+        source, key, seq = value[1:].decode().split(" ")
+        return (source, key, int(seq))
+    codec = internal_codec(Event) if topic.startswith(b"sim.") else value_codec(Event)
+    event = codec.decode(value)
+    return (event.source, event.key, event.seq)
+
+
+# I5: the log.
+
+
+def check_log(world: World) -> Iterable[str]:
+    """I5: no transaction is open, and each one ended exactly once on each partition that it wrote to."""
+    for topic in world.broker.topics.names():
+        for partition in partitions(world, topic):
+            if partition.stable_offset != partition.end_offset:
+                yield f"I5: {partition.name} is stable to {partition.stable_offset} of {partition.end_offset}"
+            if partition.end_offset == 0:
+                continue
+            seen = partition.read(0, 1 << 60, committed=True)
+            view = [] if seen is None else [record.offset for record in seen.records]
+            raw = [record.offset for batch in partition.batches if committed(batch) for record in batch.records]
+            if view != raw:
+                yield f"I5: {partition.name} shows {view}, committed are {raw}"
+
+
+# I6, I8: who committed what.
+
+
+def commits(world: World, partition: MemoryPartition) -> list[tuple[int, CommitRecord, RawRecord]]:
+    """The committed commit records of one task, in the order of the log."""
+    history = world.remember_history(partition)
+    return [
+        (offset, CommitRecord.decode(raw[1]), raw)
+        for offset, raw in sorted(history.items())
+        if raw[0] == COMMIT_KEY and raw[1] is not None and raw[2] is not None
+        if raw[2].outcome is Outcome.COMMITTED
+    ]
+
+
+def check_positions(world: World) -> Iterable[str]:
+    """I6: the last commit record names the group's positions, which are the input's end; none ever went back."""
+    group = world.broker.groups.group(world.plan.name)
+    for stage in world.plan.stages:
+        for partition in partitions(world, stage.changelog):
+            at: dict[TopicPartition, int] = {}
+            span = 0
+            for offset, record, _ in commits(world, partition):
+                now = _positions(record)
+                if any(now.get(each, 0) < before for each, before in at.items()) or record.span <= span:
+                    yield f"I6: {partition.name} at {offset}: {record} after {at}, span {span}"
+                at, span = now, record.span
+            inputs = [TopicPartition(each.topic, partition.name.partition) for each in stage.inputs]
+            wanted = {each: group.positions[each] for each in inputs if each in group.positions}
+            if at != wanted:
+                yield f"I6: {partition.name} was committed at {at}, the group stands at {wanted}"
+
+
+def _positions(record: CommitRecord) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, partition): offset
+        for topic, by_partition in record.positions.items()
+        for partition, offset in by_partition.items()
+    }
+
+
+def check_epochs(world: World) -> Iterable[str]:
+    """I8: in the order of a task's changelog, generations and epochs only rise, and each generation has one owner."""
+    transactions = world.broker.transactions
+    assert isinstance(transactions, AuditedTransactions)
+    for partition in world.changelogs():
+        owner: tuple[int, str] = (-1, "")
+        epochs: dict[str, int] = {}
+        for offset, record, (_, _, transaction) in commits(world, partition):
+            assert transaction is not None
+            where = f"{partition.name} at {offset}"
+            given = transactions.given.get((transaction.writer_id, transaction.epoch))
+            if given is None:
+                yield f"I8: {where} was committed without positions, by {transaction.writer_id}"
+                continue
+            member, positions = given
+            if any(positions.get(each) != at for each, at in _positions(record).items()):
+                yield f"I6: {where} says {_positions(record)}, its transaction {positions}"
+            now = (member.generation, member.member_id)
+            if now[0] < owner[0] or (now[0] == owner[0] and now[1] != owner[1]):
+                yield f"I8: {where} is of {now}, after {owner}"
+            owner = now
+            if record.writer_id != transaction.writer_id:
+                yield f"I8: {where} names {record.writer_id}, it is of {transaction.writer_id}"
+            if transaction.epoch <= epochs.get(transaction.writer_id, -1):
+                yield f"I8: {where} has epoch {transaction.epoch} of {transaction.writer_id} after {epochs}"
+            epochs[transaction.writer_id] = transaction.epoch
+
+
+# I7: state.
+
+
+def fold(history: Mapping[int, RawRecord], end: int) -> dict[bytes, bytes]:
+    """What the committed changelog says, up to an offset."""
+    state: dict[bytes, bytes] = {}
+    for offset, (key, value, transaction) in sorted(history.items(), key=lambda item: item[0]):
+        if offset >= end or key is None:
+            continue
+        if transaction is not None and transaction.outcome is not Outcome.COMMITTED:
+            continue
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+    return state
+
+
+def check_state(world: World) -> Iterable[str]:
+    """I7: the live state of every running task is the fold of its changelog, and every task has one owner."""
+    owners: dict[TaskId, str] = {}
+    for worker in world.workers:
+        if worker.agent is None:
+            continue
+        for task_id, task in worker.agent.roster.tasks.items():
+            if task_id in owners:
+                yield f"I8: {task_id} runs on {owners[task_id]} and {worker.name}"
+            owners[task_id] = worker.name
+            history = world.remember_history(world.broker.topics.partition(task.changelog))
+            wanted = fold(history, task.state.changelog_offset)
+            if task.state.changelog_offset <= max(history, default=-1) and fold(history, 1 << 60) != wanted:
+                yield f"I7: {task_id} stands at {task.state.changelog_offset} of {max(history)}"
+            if live(task) != wanted:
+                yield f"I7: {task_id} on {worker.name}: {difference(live(task), wanted)}"
+
+
+def live(task: Task) -> dict[bytes, bytes]:
+    """What a task holds as committed."""
+    state = dict(task.state.store.scan(b""))
+    for key, value in task.state._pending.items():
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+    return state
+
+
+def check_disks(world: World) -> Iterable[str]:
+    """I7: every store on every disk, in use or left behind, is the changelog up to the offset it names."""
+    changelogs = {stage.name: stage.changelog for stage in world.plan.stages}
+    for number, disk in enumerate(world.disks):
+        for name, content in sorted(disk._contents.items()):
+            stage, _, partition = name.rpartition("-")
+            at = world.broker.topics.partition(TopicPartition(changelogs[stage], int(partition)))
+            history = world.remember_history(at)
+            if content.changelog_offset > at.end_offset:
+                yield f"I7: disk {number}, {name}, stands at {content.changelog_offset} of {at.end_offset}"
+            wanted = fold(history, content.changelog_offset)
+            if content.entries != wanted:
+                yield f"I7: disk {number}, {name}: {difference(content.entries, wanted)}"
+
+
+def difference(got: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> str:
+    """Where two states differ."""
+    keys = [key for key in sorted({*got, *wanted}) if got.get(key) != wanted.get(key)]
+    shown = [f"{key!r}: {_show(got.get(key))} instead of {_show(wanted.get(key))}" for key in keys[:3]]
+    return f"{len(keys)} differ; " + "; ".join(shown)
+
+
+def _show(value: bytes | None) -> object:
+    if value is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(value)
+    except msgspec.MsgspecError:
+        return value
+
+
+def check_end(world: World) -> list[str]:
+    """I12: after all have stopped nothing is left behind."""
+    found = []
+    if world.broker.transactions.open_count():
+        found.append("I12: a transaction is open after everybody stopped")
+    members = sorted(world.broker.groups.group(world.plan.name).members)
+    if members:
+        found.append(f"I12: {members} are in the group after everybody stopped")
+    return found

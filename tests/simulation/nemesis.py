@@ -1,0 +1,121 @@
+"""The nemesis: does what the scenario says, then heals everything."""
+
+import asyncio
+
+from streamkit.testing.memory.network import Fate
+from tests.simulation.network import Trap
+from tests.simulation.scenario import Action, stream
+from tests.simulation.world import Worker, World
+
+RESTART_S_MAX = 1.5
+
+
+class Nemesis:
+    """Hurts a world by the plan of its scenario."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = stream(world.scenario.seed, "nemesis at work")
+        self._timers: list[asyncio.TimerHandle] = []
+
+    async def run(self) -> None:
+        """Every action at its time."""
+        for action in self._world.scenario.actions:
+            await asyncio.sleep(max(0.0, action.at_s - self._world.loop.time()))
+            workers = self._world.workers
+            getattr(self, f"_{action.kind}")(action, workers[action.worker % len(workers)])
+
+    def heal(self) -> None:
+        """Stop hurting: every worker that is there can work, and at least one is there."""
+        for timer in self._timers:
+            timer.cancel()
+        for worker in self._world.workers:
+            if worker.life is not None:
+                network = worker.life.network
+                network.trap = None
+                network.chances = {}
+                network.heal()
+                network.thaw()
+        for worker in self._world.workers:
+            if worker.life is None and self._chance.random() < 0.7:
+                self._world.start(worker)
+        if not any(worker.life is not None and not worker.life.is_stopping for worker in self._world.workers):
+            self._world.add_worker()
+
+    def _later(self, seconds: float, worker: Worker, act: str) -> None:
+        life = worker.life
+
+        def do() -> None:
+            if act == "restart":
+                if worker.life is None:
+                    self._world.start(worker)
+            elif life is not None and worker.life is life:
+                getattr(life.network, act)()
+
+        self._timers.append(self._world.loop.call_later(seconds, do))
+
+    # One method per kind of action.
+
+    def _kill(self, action: Action, worker: Worker) -> None:
+        if self._world.kill(worker):
+            self._world.trace.count("kill")
+            self._later(action.lasts_s, worker, "restart")
+
+    def _lose_disk(self, action: Action, worker: Worker) -> None:
+        if self._world.kill(worker):
+            self._world.trace.count("lose_disk")
+            self._world.move(worker, self._chance)
+            self._later(action.lasts_s, worker, "restart")
+
+    def _kill_at(self, action: Action, worker: Worker) -> None:
+        if worker.life is not None:
+            worker.life.network.trap = Trap(action.trap, lambda: self._kill(action, worker), after=action.after)
+
+    def _freeze(self, action: Action, worker: Worker) -> None:
+        if worker.life is not None and not worker.life.network.is_frozen:
+            self._world.trace.note(worker.name, "frozen")
+            self._world.trace.count("freeze")
+            worker.life.network.freeze()
+            self._later(action.lasts_s, worker, "thaw")
+
+    def _freeze_at(self, action: Action, worker: Worker) -> None:
+        if worker.life is not None:
+            worker.life.network.trap = Trap(action.trap, lambda: self._freeze(action, worker), after=action.after)
+
+    def _cut(self, action: Action, worker: Worker) -> None:
+        if worker.life is not None and not worker.life.network.is_cut:
+            self._world.trace.note(worker.name, "cut off")
+            self._world.trace.count("cut")
+            worker.life.network.cut()
+            self._later(action.lasts_s, worker, "heal")
+
+    def _storm(self, action: Action, worker: Worker) -> None:
+        """Lost requests, lost replies and late requests, for one worker, for a while."""
+        if worker.life is None:
+            return
+        network = worker.life.network
+        fates = (Fate.REQUEST_LOST, Fate.REPLY_LOST, Fate.REQUEST_LATE)
+        network.chances = dict(zip(fates, action.chances, strict=True))
+        network.only = None if action.after else ("writer.produce", "writer.positions", "writer.end", action.trap)
+        self._world.trace.count("storm")
+
+        def calm() -> None:
+            network.chances = {}
+
+        self._timers.append(self._world.loop.call_later(action.lasts_s, calm))
+
+    def _stop(self, action: Action, worker: Worker) -> None:
+        if self._world.stop(worker):
+            self._world.trace.count("stop")
+            self._later(action.lasts_s + RESTART_S_MAX, worker, "restart")
+
+    def _join(self, action: Action, worker: Worker) -> None:  # noqa: ARG002 - a new one comes
+        self._world.trace.count("join")
+        self._world.add_worker()
+
+    def _compact(self, action: Action, worker: Worker) -> None:  # noqa: ARG002 - the broker does it
+        """The log cleaner passes over all changelogs."""
+        self._world.trace.count("compact")
+        for partition in self._world.changelogs():
+            self._world.remember_history(partition)
+            partition.compact()

@@ -1,0 +1,118 @@
+"""The simulation's own road to the broker: traps at chosen requests, a trace of everything, an audit of positions."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TypeVar
+
+from streamkit.kafka.ports import Member
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory.network import Fate, SeededNetwork
+from streamkit.testing.memory.transactions import Transactions
+
+R = TypeVar("R")
+
+
+class Trace:
+    """What happened, as one number that two runs share only if everything was the same; lines if somebody reads."""
+
+    def __init__(self, now: Callable[[], float], *, verbose: bool) -> None:
+        self.number = 0
+        self.counts: Counter[str] = Counter()
+        self._now = now
+        self._verbose = verbose
+
+    def note(self, who: str, what: str) -> None:
+        """Something happened."""
+        line = f"{self._now():9.4f} {who:<8} {what}"
+        self.number = zlib.crc32(line.encode(), self.number)
+        if self._verbose:
+            print(line)
+
+    def count(self, fault: str) -> None:
+        """A fault really struck."""
+        self.counts[fault] += 1
+
+
+class Trap:
+    """Springs once, at a request of one kind: before it leaves, or after it arrived."""
+
+    def __init__(self, what: str, spring: Callable[[], None], *, after: bool) -> None:
+        self.what = what
+        self.spring = spring
+        self.after = after
+
+
+class SimNetwork(SeededNetwork):
+    """One life's network."""
+
+    def __init__(self, name: str, random: Random, trace: Trace, delay_s_max: float) -> None:
+        super().__init__(random, delay_s_max=delay_s_max)
+        self.trap: Trap | None = None
+        self._name = name
+        self._trace = trace
+
+    def fate(self, what: str) -> Fate:
+        """As the seed says, and noted."""
+        fate = super().fate(what)
+        if fate is not Fate.DELIVERED:
+            self._trace.count(f"{fate.value} {what}")
+            self._trace.note(self._name, f"{what}: {fate.value}")
+        return fate
+
+    async def call(self, what: str, apply: Callable[[], R], timeout_s: float) -> R:
+        """As `SeededNetwork.call`, with the trap in between."""
+        trap = self.trap
+        if trap is not None and trap.what == what and not self.is_killed:
+            if trap.after:
+                apply = self._and_spring(trap, apply)
+            else:
+                self._spring(trap)
+        return await super().call(what, self._noted(what, apply), timeout_s)
+
+    def _noted(self, what: str, apply: Callable[[], R]) -> Callable[[], R]:
+        def arrive() -> R:
+            try:
+                result = apply()
+            except Exception as error:
+                self._trace.note(self._name, f"{what}: {error!r}")
+                raise
+            if what != "reader.fetch" or result:
+                self._trace.note(self._name, what)
+            return result
+
+        return arrive
+
+    def _and_spring(self, trap: Trap, apply: Callable[[], R]) -> Callable[[], R]:
+        def arrive() -> R:
+            try:
+                return apply()
+            finally:
+                self._spring(trap)
+
+        return arrive
+
+    def _spring(self, trap: Trap) -> None:
+        if self.trap is trap:
+            self.trap = None
+            self._trace.count(f"trap {trap.what} {'after' if trap.after else 'before'}")
+            trap.spring()
+
+
+class AuditedTransactions(Transactions):
+    """The broker's own, which remembers by whom the positions of each transaction were given."""
+
+    __slots__ = ("given",)
+
+    def __init__(self, like: Transactions) -> None:
+        super().__init__(like._topics, like._groups, like._moved)
+        self.marker_delay_s = like.marker_delay_s
+        self.given: dict[tuple[str, int], tuple[Member, dict[TopicPartition, int]]] = {}
+
+    def add_positions(
+        self, writer_id: str, epoch: int, member: Member, positions: Mapping[TopicPartition, int], now: float
+    ) -> None:
+        """As the broker does, then remembered."""
+        super().add_positions(writer_id, epoch, member, positions, now)
+        self.given[writer_id, epoch] = (member, dict(positions))

@@ -1,0 +1,97 @@
+"""The reference model: what each pipeline must have written, by a plain fold over the input.
+
+Records of one key and source come in order; how those of two sources interleave is free, so the output itself
+says which order it took, and every number in it must follow from that order.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from tests.simulation.pipelines import RECENT, Event, Out, bucket
+from tests.simulation.scenario import Scenario
+
+# Of each key, what was written for it: (partition, value), in the order of each partition.
+Written = Mapping[str, list[tuple[int, object]]]
+Letter = tuple[str, str, int]
+
+
+def events(scenario: Scenario) -> list[Event]:
+    """Every input record that counts."""
+    return [event for load in scenario.loads for _, event in load.records if event.fate != "ghost"]
+
+
+def good(scenario: Scenario) -> list[Event]:
+    """The input records that must have an effect."""
+    bad = ("drop", "undecodable", "raise_early", "raise_late")
+    return [event for event in events(scenario) if event.fate not in bad]
+
+
+def letters(scenario: Scenario) -> list[Letter]:
+    """The input records that must lie among the dead letters, sorted."""
+    if scenario.policy.action == "skip":
+        return []
+    bad = ("undecodable", "raise_early", "raise_late")
+    return sorted((event.source, event.key, event.seq) for event in events(scenario) if event.fate in bad)
+
+
+def check_output(scenario: Scenario, written: Written) -> Iterable[str]:
+    """Every way in which the output is not what the input asks for."""
+    expected: dict[str, list[Event]] = {}
+    for event in good(scenario):
+        expected.setdefault(event.key, []).append(event)
+    by_key: dict[str, list[tuple[int, object]]] = {}
+    for key, values in written.items():
+        for partition, value in values:
+            by_key.setdefault(value.key if isinstance(value, Out) else key, []).append((partition, value))
+    for key in sorted({*expected, *by_key}):
+        values = [value for _, value in by_key.get(key, [])]
+        if len({partition for partition, _ in by_key.get(key, [])}) > 1:
+            yield f"I2: key {key} was written to several partitions"
+        yield from _check_key(scenario.shape, key, expected.get(key, []), values)
+    if scenario.shape == "two_shuffles":
+        yield from _check_buckets(written)
+
+
+def _check_key(shape: str, key: str, events_: list[Event], values: list[object]) -> Iterable[str]:
+    if shape == "count":
+        if values != list(range(1, len(events_) + 1)):
+            yield f"I1 I3: key {key} had {len(events_)} records and counts {values}"
+    elif shape == "latest":
+        last = values[-1] if values else 0
+        if last != len(events_) or any(a >= b for a, b in zip(values, values[1:], strict=False)):  # type: ignore[operator]
+            yield f"I1 I3: key {key} had {len(events_)} records and latest counts {values}"
+    else:
+        outs = [value for value in values if isinstance(value, Out)]
+        yield from _check_order(key, events_, outs)
+        if shape != "stateless":
+            yield from _check_tally(key, outs)
+
+
+def _check_order(key: str, events_: list[Event], outs: list[Out]) -> Iterable[str]:
+    """I1 and I2: each record once, in the order of its source."""
+    for source in sorted({event.source for event in events_} | {out.source for out in outs}):
+        wanted = [event.seq for event in events_ if event.source == source]
+        got = [out.seq for out in outs if out.source == source]
+        if got != wanted:
+            yield f"I1 I2: key {key} of {source}: wanted {wanted}, got {got}"
+
+
+def _check_tally(key: str, outs: list[Out]) -> Iterable[str]:
+    """I3 and I4: at every record the state was exactly what the records before it had left."""
+    last: dict[str, int] = {}
+    seqs: list[int] = []
+    for n, out in enumerate(outs, 1):
+        seqs.append(out.seq)
+        wanted = (n, last.get(out.source, 0), sum(seqs[-RECENT:]))
+        if (out.n, out.previous, out.recent) != wanted:
+            yield f"I3 I4: key {key}, record {out.seq}: state {wanted} wanted, {out} got"
+            return
+        last[out.source] = out.seq
+
+
+def _check_buckets(written: Written) -> Iterable[str]:
+    for name in sorted(written):
+        outs = [value for _, value in written[name] if isinstance(value, Out)]
+        if [out.m for out in outs] != list(range(1, len(outs) + 1)):
+            yield f"I3: bucket {name} counts {[out.m for out in outs]}"
+        if any(bucket(out.key) != name for out in outs):
+            yield f"I1: bucket {name} holds other buckets' records"

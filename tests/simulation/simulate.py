@@ -1,0 +1,114 @@
+"""One seed, from its scenario to its verdict."""
+
+import asyncio
+import contextlib
+import logging
+import traceback
+from collections.abc import Iterator
+
+import msgspec
+import structlog
+
+from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
+from tests.simulation import invariants
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.scenario import Scenario, draw, stream
+from tests.simulation.world import Violation, World
+
+# A run takes some thousands of steps; one that takes this many is spinning.
+STEPS_MAX = 600_000
+
+
+class Verdict(msgspec.Struct):
+    """What became of one seed."""
+
+    seed: int
+    problems: list[str]
+    trace: int
+    steps: int
+    virtual_s: float
+    faults: dict[str, int]
+
+
+class Meter:
+    """What is known of a run even if it ends badly."""
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self.loop: VirtualLoop | None = None
+        self.problems: list[str] = []
+
+
+def simulate(seed: int, *, verbose: bool = False) -> Verdict:
+    """Run one seed."""
+    meter = Meter()
+    scenario = draw(seed)
+    if verbose:
+        print(msgspec.structs.replace(scenario, loads=()))
+    try:
+        run(_play(scenario, meter, verbose=verbose), seed, steps_max=STEPS_MAX)
+    except Violation as violation:
+        meter.problems.append(str(violation))
+    except (Deadlock, Livelock) as stuck:
+        meter.problems.append(f"I13: {type(stuck).__name__}: {stuck}; {_failures(meter)}")
+    except Exception:  # noqa: BLE001 - the simulation itself is at fault: as bad as a violation
+        meter.problems.append(f"the simulation failed: {traceback.format_exc()}")
+    world, loop = meter.world, meter.loop
+    assert world is not None
+    assert loop is not None
+    return Verdict(
+        seed=seed,
+        problems=meter.problems,
+        trace=hash((loop.trace, world.trace.number)),
+        steps=loop.steps,
+        virtual_s=loop.time(),
+        faults=dict(world.trace.counts),
+    )
+
+
+def _failures(meter: Meter) -> str:
+    return "; ".join(meter.world.failures) if meter.world is not None else ""
+
+
+async def _play(scenario: Scenario, meter: Meter, *, verbose: bool) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.set_exception_handler(lambda _loop, _context: None)  # killed processes leave tasks behind
+    meter.loop = loop
+    world = meter.world = World(scenario, verbose=verbose)
+    await world.create_topics()
+    for _ in range(scenario.workers):
+        world.add_worker()
+    nemesis = Nemesis(world)
+    await asyncio.gather(world.feed(), nemesis.run())
+    world.trace.note("nemesis", "heals everything")
+    nemesis.heal()
+    await world.come_to_rest()
+    meter.problems += invariants.check_all(world)
+    if meter.problems:
+        return
+    for worker in world.workers:
+        world.stop(worker)
+    works = [worker.life.work for worker in world.workers if worker.life is not None and worker.life.work]
+    if works:
+        await asyncio.wait(works)
+    meter.problems += [*world.failures, *invariants.check_end(world)]
+    if not meter.problems and stream(scenario.seed, "again").random() < 0.3:
+        world.trace.note("nemesis", "one more life on an empty disk")
+        world.add_worker()
+        await world.come_to_rest()
+        meter.problems += invariants.check_all(world)
+
+
+@contextlib.contextmanager
+def quiet(*, verbose: bool = False) -> Iterator[None]:
+    """Keep the runtime's own log out of the way; with `verbose` let it through."""
+    before = structlog.get_config()
+    level = logging.DEBUG if verbose else logging.CRITICAL
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=False
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

@@ -1,0 +1,322 @@
+"""The world of one run: a broker, workers with their disks and networks, somebody who writes, somebody who hurts."""
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+
+from streamkit.codec.values import value_codec
+from streamkit.errors import Bug, Misconfigured, StreamkitError
+from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime.agent import Agent
+from streamkit.runtime.assemble import assemble
+from streamkit.runtime.task import Life as TaskLife
+from streamkit.state.memory import MemoryStores
+from streamkit.state.store import StateStore
+from streamkit.testing.memory import MemoryBroker, MemoryLog
+from streamkit.testing.memory.groups import Phase
+from streamkit.testing.memory.partition import MemoryPartition, Outcome, Transaction
+from tests.simulation.network import AuditedTransactions, SimNetwork, Trace
+from tests.simulation.pipelines import Event, Making
+from tests.simulation.scenario import Load, Scenario, stream
+
+# What the pipeline may take to come to rest once nobody hurts it any more: far longer than any time-out.
+PATIENCE_S = 90.0
+# How long an outsider keeps an aborted transaction open.
+GHOST_S_MAX = 0.3
+
+RawRecord = tuple[bytes | None, bytes | None, Transaction | None]
+
+
+class Violation(Exception):
+    """An invariant does not hold."""
+
+
+class LifeStores:
+    """The disk as one life sees it: after its death it must not touch it any more."""
+
+    def __init__(self, disk: MemoryStores) -> None:
+        self._disk = disk
+        self.is_dead = False
+
+    def open(self, name: str) -> StateStore:
+        self._check()
+        return self._disk.open(name)
+
+    def discard(self, name: str) -> None:
+        self._check()
+        self._disk.discard(name)
+
+    def close(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        if self.is_dead:
+            raise RuntimeError("a dead process asked for its disk")
+
+
+class Life:
+    """One process, from its start to its end."""
+
+    def __init__(self, broker: MemoryBroker, network: SimNetwork, disk: MemoryStores, fetch_bytes: int) -> None:
+        self.network = network
+        self.log = MemoryLog(broker, network, fetch_bytes_max=fetch_bytes)
+        self.stores = LifeStores(disk)
+        self.agent: Agent | None = None
+        self.work: asyncio.Task[None] | None = None
+        self.is_stopping = False
+
+
+class Worker:
+    """A place where processes run one after the other, with a disk and a name that outlive them."""
+
+    def __init__(self, name: str, disk: MemoryStores) -> None:
+        self.name = name
+        self.disk = disk
+        self.life: Life | None = None
+        self.lives = 0
+        self._member: str | None = None
+
+    def former_member(self) -> str | None:
+        return self._member or None
+
+    def remember_member(self, member_id: str) -> None:
+        self._member = member_id
+
+    @property
+    def agent(self) -> Agent | None:
+        return None if self.life is None else self.life.agent
+
+
+class World:
+    """Everything in one run."""
+
+    def __init__(self, scenario: Scenario, *, verbose: bool = False) -> None:
+        self.scenario = scenario
+        self.loop = asyncio.get_running_loop()
+        self.trace = Trace(self.loop.time, verbose=verbose)
+        self.making = Making(scenario.shape_of(), scenario.policy, scenario.shuffle_partitions)
+        scenario.shape_of().build(self.making)
+        self.plan = self.making.pipeline.plan()
+        self.broker = self._broker()
+        self.workers: list[Worker] = []
+        self.disks: list[MemoryStores] = []
+        self.idle_disks: list[MemoryStores] = []
+        self.failures: list[str] = []
+        # Changelog records as they were before compaction took some of them away.
+        self.history: dict[TopicPartition, dict[int, RawRecord]] = {}
+        self._outside = MemoryLog(self.broker)
+        self._chance = stream(scenario.seed, "world")
+
+    def _broker(self) -> MemoryBroker:
+        chance, most = stream(self.scenario.seed, "markers"), self.scenario.marker_delay_s_max
+        broker = MemoryBroker(marker_delay_s=(lambda: chance.random() * most) if most else None)
+        broker.transactions = AuditedTransactions(broker.transactions)
+        return broker
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    async def create_topics(self) -> None:
+        specs = [TopicSpec(name, count) for name, count in self.scenario.partitions.items()]
+        await self._outside.admin().create(specs)
+
+    async def feed(self) -> None:
+        """Write the whole load at its times."""
+        plain = self._outside.writer(WriterOptions("outside-plain", Guarantee.AT_LEAST_ONCE))
+        bound = self._outside.writer(WriterOptions("outside", Guarantee.EXACTLY_ONCE))
+        await plain.open()
+        await bound.open()
+        ghosts = []
+        for number, load in enumerate(self.scenario.loads):
+            await asyncio.sleep(max(0.0, load.at_s - self.loop.time()))
+            if load.manner == "aborted":
+                ghosts.append(asyncio.create_task(self._haunt(f"ghost-{number}", load)))
+                continue
+            writer = plain if load.manner == "plain" else bound
+            batch = writer.batch()
+            self._fill(batch, load)
+            out = OutBatch(TopicPartition(load.topic, load.partition), batch, len(load.records))
+            await writer.commit(Commit([out], {}, Member("", "", -1)))
+        await asyncio.gather(*ghosts)
+
+    async def _haunt(self, writer_id: str, load: Load) -> None:
+        """Write records in a transaction that will be aborted."""
+        batch = self._outside.writer(WriterOptions(writer_id, Guarantee.EXACTLY_ONCE)).batch()
+        self._fill(batch, load)
+        transactions = self.broker.transactions
+        self.broker.tick(self.loop.time())
+        epoch = transactions.init(writer_id, 60.0)
+        at = TopicPartition(load.topic, load.partition)
+        transactions.produce(writer_id, epoch, at, batch, self.loop.time())
+        await asyncio.sleep(self._chance.random() * GHOST_S_MAX)
+        self.broker.tick(self.loop.time())
+        transactions.end(writer_id, epoch, self.loop.time(), Outcome.ABORTED)
+
+    def _fill(self, batch: object, load: Load) -> None:
+        encode = value_codec(Event).encode
+        for index, (key, event) in enumerate(load.records):
+            value = encode(event) if event.fate != "undecodable" else undecodable(event)
+            batch.append(index, int(load.at_s * 1000), key.encode(), value, [])  # type: ignore[attr-defined]
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    def add_worker(self) -> Worker:
+        worker = Worker(f"w{len(self.workers)}", self.new_disk())
+        self.workers.append(worker)
+        self.start(worker)
+        return worker
+
+    def new_disk(self) -> MemoryStores:
+        chance, kind = stream(self.scenario.seed, f"disk {len(self.disks)}"), self.scenario.survives
+        survives = {"all": None, "some": lambda _, count: chance.randint(0, count), "none": lambda *_: 0}[kind]
+        self.disks.append(MemoryStores(survives))
+        return self.disks[-1]
+
+    def start(self, worker: Worker) -> None:
+        """Start a process; the one before is surely dead."""
+        worker.lives += 1
+        name = f"{worker.name}.{worker.lives}"
+        chance = stream(self.scenario.seed, f"network {name}")
+        network = SimNetwork(name, chance, self.trace, self.scenario.delay_s_max)
+        life = worker.life = Life(self.broker, network, worker.disk, self.scenario.fetch_bytes_max)
+        self.trace.note(name, "starts")
+        life.work = asyncio.create_task(self._live(worker, life), name=name)
+
+    async def _live(self, worker: Worker, life: Life) -> None:
+        settings = self.scenario.settings
+        try:
+            life.agent = await assemble(self.plan, settings, life.log, life.stores, worker)
+            if not life.is_stopping:
+                await life.agent.run()
+            if not life.stores.is_dead:
+                self.trace.note(worker.name, "stopped")
+                worker.life = None
+                worker.remember_member("")
+                life.stores.is_dead = True
+                worker.disk.crash()  # whatever it forgot to close
+        except Exception as error:  # noqa: BLE001 - judged here, as the parent of a process judges its exit
+            if life.stores.is_dead:
+                return
+            self.trace.note(worker.name, f"died: {error!r}")
+            if isinstance(error, (Bug, Misconfigured)) or not isinstance(error, StreamkitError):
+                self.failures.append(f"{worker.name} died: {describe(error)}")
+                return
+            self.trace.count("restarted by its parent")
+            self.kill(worker)
+            await asyncio.sleep(0.05)
+            if worker.life is None:
+                self.start(worker)
+
+    def kill(self, worker: Worker) -> bool:
+        """kill -9; what the process left running in this simulation can touch nothing any more."""
+        life = worker.life
+        if life is None:
+            return False
+        self.trace.note(worker.name, "killed")
+        worker.life = None
+        life.log.kill()
+        life.stores.is_dead = True
+        worker.disk.crash()
+        return True
+
+    def stop(self, worker: Worker) -> bool:
+        """SIGTERM."""
+        life = worker.life
+        if life is None or life.is_stopping:
+            return False
+        self.trace.note(worker.name, "is told to stop")
+        life.is_stopping = True
+        if life.agent is not None:
+            life.agent.stop()
+        return True
+
+    def move(self, worker: Worker, chance: Random) -> None:
+        """Another host takes the place of a dead one: another name, and an empty disk or one that was left behind."""
+        self.idle_disks.append(worker.disk)
+        pool = self.idle_disks[:-1]
+        if pool and chance.random() < 0.5:
+            worker.disk = chance.choice(pool)
+            self.idle_disks.remove(worker.disk)
+        else:
+            worker.disk = self.new_disk()
+        worker.name = f"{worker.name.partition('_')[0]}_{len(self.disks)}_{len(self.idle_disks)}_{worker.lives}"
+        worker.remember_member("")
+
+    # -- rest -----------------------------------------------------------------------------------------------------
+
+    async def come_to_rest(self) -> None:
+        """Wait until everything is processed and committed; it must be within bounds.
+
+        Raises:
+            Violation: it was not (I13), or a worker died of something that only a person could mend.
+        """
+        deadline = self.loop.time() + PATIENCE_S
+        while (reason := self._restless()) is not None:
+            if self.failures:
+                raise Violation(self.failures[0])
+            if self.loop.time() > deadline:
+                raise Violation(f"I13: no rest after {PATIENCE_S:.0f} s: {reason}")
+            await asyncio.sleep(0.05)
+
+    def _restless(self) -> str | None:
+        """Why the pipeline is not at rest; None if it is."""
+        if self.broker.transactions.open_count():
+            return "a transaction is open"
+        group = self.broker.groups.group(self.plan.name)
+        for partition in self.inputs():
+            end = self.broker.topics.partition(partition).end_offset
+            if group.positions.get(partition, -1) != end:
+                return f"{partition} stands at {group.positions.get(partition)} of {end}"
+        living = [worker for worker in self.workers if worker.life is not None]
+        if group.phase is not Phase.STABLE or len(group.members) != len(living):
+            return f"the group is {group.phase.value} with {len(group.members)} members for {len(living)} workers"
+        for worker in living:
+            if worker.agent is None or not _is_calm(worker.agent, group.positions):
+                return f"{worker.name} is busy"
+        return None
+
+    def inputs(self) -> list[TopicPartition]:
+        topics = [each.topic for stage in self.plan.stages for each in stage.inputs]
+        found = [self.broker.topics.find(topic) for topic in topics]
+        return [partition.name for topic in found if topic is not None for partition in topic.partitions]
+
+    def changelogs(self) -> list[MemoryPartition]:
+        found = [self.broker.topics.find(stage.changelog) for stage in self.plan.stages]
+        return [partition for topic in found if topic is not None for partition in topic.partitions]
+
+    def remember_history(self, partition: MemoryPartition) -> dict[int, RawRecord]:
+        """Every record that this partition ever had."""
+        known = self.history.setdefault(partition.name, {})
+        for batch in partition.batches:
+            for record in batch.records:
+                known.setdefault(record.offset, (record.key, record.value, batch.transaction))
+        return known
+
+
+def _is_calm(agent: Agent, positions: Mapping[TopicPartition, int]) -> bool:
+    """Whether a worker has nothing to do and has heard of everything that it did."""
+    roster = agent.roster
+    if not roster.joined or roster.restoring:
+        return False
+    return all(
+        task.life is TaskLife.RUNNING
+        and task.announced
+        and not task.moved
+        and all(positions.get(at) == offset for at, offset in task.committed.items())
+        for task in roster.tasks.values()
+    )
+
+
+def undecodable(event: Event) -> bytes:
+    """Bytes that no codec reads, but a checker does."""
+    return f"!{event.source} {event.key} {event.seq}".encode()
+
+
+def describe(error: BaseException) -> str:
+    """An error with the place where it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    code = None if trace is None else trace.tb_frame.f_code
+    where = "" if code is None or trace is None else f" ({code.co_filename.rpartition('/streamkit/')[2]}:{trace.tb_lineno})"
+    return f"{type(error).__name__}: {error}{where}"
