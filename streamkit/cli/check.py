@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 from cyclopts import App
 
+from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, StateDir, Target, connected
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, StateDir, Target
 from streamkit.cli.output import show, verdict
 from streamkit.config import Settings
 from streamkit.errors import StreamkitError

@@ -3,15 +3,15 @@
 Exit codes: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 130 ended by a second Ctrl-C.
 """
 
+import importlib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 from cyclopts.help import DefaultFormatter, PanelSpec
 from rich import box
 
-from streamkit.cli import check, dev, graph, offsets, run, topics
+import streamkit
 from streamkit.cli.output import Misuse, say_error
 from streamkit.errors import StreamkitError
 from streamkit.telemetry.logs import configure_logs
@@ -21,23 +21,31 @@ DEBUG_FLAG = "--debug"
 # Titles and space instead of boxes: help is read, and copied from.
 PLAIN_PANELS = DefaultFormatter(panel_spec=PanelSpec(box=box.SIMPLE_HEAD))
 
-app = App(
-    name="streamkit",
-    help="Stateful, exactly-once stream processing for Python teams, on the Kafka they already run.",
-    help_format="markdown",
-    help_formatter=PLAIN_PANELS,
-    version=version("streamkit"),
-    result_action="return_value",
-)
-app.help_epilogue = """
+EPILOGUE = """
 Data goes to standard output, talk to standard error. A command that changes something prints its plan and acts only
 with `--execute`. Every setting can also be given as `STREAMKIT_<NAME>`. `--debug` adds Python tracebacks.
 
 Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-code`).
 """
 
-for _noun in (run, dev, check, graph, topics, offsets):
-    app.command(_noun.app)
+# One file each; it has the `app` of its noun.
+NOUNS = ("run", "dev", "check", "graph", "topics", "offsets")
+
+
+def command_line(noun: str | None = None) -> App:
+    """The command with all its nouns, or with the one that is needed: a graph need not wait for Kafka's client."""
+    app = App(
+        name="streamkit",
+        help="Stateful, exactly-once stream processing for Python teams, on the Kafka they already run.",
+        help_epilogue=EPILOGUE,
+        help_format="markdown",
+        help_formatter=PLAIN_PANELS,
+        version=streamkit.__version__,
+        result_action="return_value",
+    )
+    for name in [noun] if noun in NOUNS else NOUNS:
+        app.command(importlib.import_module(f"streamkit.cli.{name}").app)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = DEBUG_FLAG in given
     try:
         configure_logs()
-        result = app([each for each in given if each != DEBUG_FLAG], exit_on_error=False, print_error=False)
+        words = [each for each in given if each != DEBUG_FLAG]
+        app = command_line(words[0] if words else None)
+        result = app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         say_error(_misuse(error), debug=debug)
         return 2

@@ -6,6 +6,7 @@ import msgspec
 from cyclopts import App, Parameter
 from rich.console import RenderableType
 
+from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.offsets_plan import (
     OffsetsReport,
@@ -14,7 +15,7 @@ from streamkit.cli.offsets_plan import (
     report_offsets,
     require_free_to_move,
 )
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target, connected
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
 from streamkit.cli.output import Cell, facts, grid, say, show
 from streamkit.model.ids import TopicPartition
 

@@ -1,7 +1,5 @@
 """Options that several commands share, and what they become."""
 
-import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +8,6 @@ from cyclopts import Parameter
 
 from streamkit.cli.output import OutputFormat
 from streamkit.config import Settings
-from streamkit.kafka.log import KafkaLog
-
-# A person waits at the terminal: one answer within this time, or the address is wrong.
-ANSWER_TIMEOUT_S = 5.0
 
 Target = Annotated[
     str,
@@ -65,22 +59,3 @@ class Cluster:
 
 
 DEFAULT_CLUSTER = Cluster()
-
-
-@contextlib.asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[KafkaLog]:
-    """A connection for one command.
-
-    Raises:
-        BrokerUnreachable: nobody answers.
-    """
-    cluster = KafkaLog(
-        settings.brokers,
-        settings.security,
-        request_timeout_s=min(settings.request_timeout_s, ANSWER_TIMEOUT_S),
-    )
-    try:
-        await cluster.connect()
-        yield cluster
-    finally:
-        await cluster.close()

@@ -11,8 +11,9 @@ import uvloop
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, StateDir, Target, connected
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, StateDir, Target
 from streamkit.cli.output import OutputFormat, say_error
 from streamkit.config import GuaranteeName, Settings
 from streamkit.errors import StreamkitError

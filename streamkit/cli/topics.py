@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
+from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, connected
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output
 from streamkit.cli.output import Cell, facts, grid, say, show
 from streamkit.cli.topics_plan import Readers, TopicsPlan, apply_plan, plan_topics
 from streamkit.cli.topics_view import plan_lines, refusal

@@ -7,6 +7,7 @@ record it answers, and the delay counts from the moment when that record was due
 import multiprocessing
 import time
 import uuid
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -44,19 +45,28 @@ def make_producer(bootstrap: str) -> Producer:
     return Producer({**settings, "queue.buffering.max.messages": 1_000_000})
 
 
-def produce(bootstrap: str, topic: str, load: Load, start_s: float) -> None:
-    """Send every record when it is due; late ones are sent at once and stay late."""
+def produce(bootstrap: str, topic: str, load: Load, start_s: float, wire: Connection) -> None:
+    """Send every record when it is due; tells the parent how long after that each one was in the input topic."""
     producer = make_producer(bootstrap)
     values = [hit(user(number)) for number in range(USERS)]
+    late_s: list[float] = []
+
+    def acknowledged(due_s: float, error: object, _message: object) -> None:
+        if error is None:
+            late_s.append(time.time() - due_s)
+
     sent = 0
     while sent < load.records:
         due = min(load.records, int((time.time() - start_s) * load.per_s) + 1)
         for number in range(sent, due):
-            producer.produce(topic, values[number % USERS], b"k%07d" % (number % USERS), number % PARTITIONS)
+            key, partition = b"k%07d" % (number % USERS), number % PARTITIONS
+            on_delivery = partial(acknowledged, start_s + number / load.per_s)
+            producer.produce(topic, values[number % USERS], key, partition, on_delivery=on_delivery)
         sent = max(sent, due)
         producer.poll(0)
         time.sleep(TICK_S)
     producer.flush()
+    wire.send(late_s)
 
 
 def read(bootstrap: str, topic: str, load: Load, wire: Connection) -> None:

@@ -15,7 +15,7 @@ from tests.benchmarks.latency import Latency
 
 COPY = "copy"
 WIDTH = 110
-LATENCY_FIELDS = ("p50_ms", "p99_ms", "cpu_us", "broker_us")
+LATENCY_FIELDS = ("p50_ms", "p99_ms", "cpu_us", "broker_us", "input_p99_ms")
 
 
 class Results:
@@ -41,7 +41,7 @@ def line(figures: Figures | Latency) -> str:
     if isinstance(figures, Latency):
         return (
             f"p50 {figures.p50_ms:.0f} ms  p99 {figures.p99_ms:.0f} ms  cpu {figures.cpu_us:.0f} us"
-            f"  broker {_shown(figures.broker_us)} us"
+            f"  broker {_shown(figures.broker_us)} us  input p99 {figures.input_p99_ms:.0f} ms"
         )
     return (
         f"{figures.cpu_us:8.2f} us  broker {_shown(figures.broker_us)} us"

@@ -28,8 +28,8 @@ from streamkit.testing.memory.refusal import Code, Refused
 from streamkit.testing.memory.transactions import Transactions, WriterState
 from streamkit.testing.virtual_time import VirtualLoop, run
 
-PARTITIONS = 3
-RECORDS = 150
+PARTITIONS = 8
+RECORDS = 60
 SEEDS = range(10)
 FAULTS = {Fate.REQUEST_LOST: 0.02, Fate.REPLY_LOST: 0.02, Fate.REQUEST_LATE: 0.02}
 
@@ -104,7 +104,7 @@ class Scene:
     def start(self, number: int) -> None:
         network = SeededNetwork(self.random, delay_s_max=0.02)
         network.chances = FAULTS
-        copier = Copier(self.broker, network, f"w{number % 4}")  # a later one fences its namesake
+        copier = Copier(self.broker, network, f"w{number % 6}")  # a later one fences its namesake
         self.workers.append((copier, asyncio.create_task(copier.run())))
 
     def strike(self) -> None:

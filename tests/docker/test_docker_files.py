@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.main import app
+from streamkit.cli.main import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docker"
@@ -41,7 +41,7 @@ def read_compose() -> dict[str, Any]:
 def parse(tokens: list[str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    return app.parse_args(tokens, exit_on_error=False, print_error=False)
+    return command_line().parse_args(tokens, exit_on_error=False, print_error=False)
 
 
 def test_every_image_has_a_version() -> None:

@@ -2,7 +2,7 @@ from collections import Counter
 
 import streamkit as sk
 from streamkit.testing import Harness
-from tests.runtime.pages import COUNTS, VIEWS, Count, View, check_running_counts, counting, page_of
+from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, check_running_counts, counting, page_of
 
 PAGES = [f"page-{number}" for number in range(7)]
 
@@ -37,9 +37,7 @@ def test_a_key_keeps_its_timestamp_and_goes_where_kafka_would_put_it():
 
 def test_latest_updates_come_once_per_key_and_commit():
     pipeline = sk.pipeline("latest")
-    pipeline.read(VIEWS).key_by(page_of).count(name="n", updates="latest").map_keyed(
-        lambda page, views: Count(page, views), to=Count
-    ).write(COUNTS)
+    pipeline.read(VIEWS).key_by(page_of).count(name="n", updates="latest").map_keyed(as_count).write(COUNTS)
     with Harness(pipeline) as harness:
         harness.send(VIEWS, *[View("home")] * 50)
         harness.run()
@@ -63,9 +61,7 @@ def test_two_steps_that_hold_back_let_go_in_the_order_of_the_chain():
 
 def test_a_topic_that_is_keyed_already_needs_no_shuffle():
     pipeline = sk.pipeline("direct")
-    pipeline.read_keyed(VIEWS).count(name="n").map_keyed(
-        lambda page, views: Count(page, views), to=Count
-    ).write(COUNTS)
+    pipeline.read_keyed(VIEWS).count(name="n").map_keyed(as_count).write(COUNTS)
     with Harness(pipeline, workers=2) as harness:
         assert not pipeline.plan().shuffles()
         for number in range(30):
@@ -80,9 +76,7 @@ def test_streams_can_be_joined_and_forked():
     pipeline = sk.pipeline("fork")
     both = pipeline.read(VIEWS).union(pipeline.read(more))
     both.filter(lambda view: view.page != "hidden").write(copies, name="copy")
-    both.key_by(page_of).count(name="n").map_keyed(lambda page, views: Count(page, views), to=Count).write(
-        COUNTS
-    )
+    both.key_by(page_of).count(name="n").map_keyed(as_count).write(COUNTS)
     with Harness(pipeline) as harness:
         harness.send(VIEWS, View("home"), View("hidden"))
         harness.send(more, View("home"))
@@ -117,7 +111,7 @@ def test_an_agent_is_sugar_for_an_operator():
     pipeline = sk.pipeline("agents")
 
     @pipeline.agent(VIEWS, key=page_of, to=COUNTS)
-    def count_views(view: View, ctx: sk.Context[str, Count], views=sk.value(int, 0)) -> None:  # noqa: B008
+    def count_views(view: View, ctx: sk.Context[str, Count], views=sk.value(int, 0)) -> None:
         views.set(views.get() + 1)
         ctx.emit(Count(view.page, views.get()))
 

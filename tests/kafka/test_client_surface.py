@@ -1,0 +1,205 @@
+"""What we use of the client beyond its documentation: an upgrade that changes any of it fails here, by name."""
+
+import asyncio
+import inspect
+import io
+from collections.abc import AsyncIterator
+
+import aiokafka
+import pytest
+from aiokafka import errors
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import TopicPartition as ClientPartition
+
+from streamkit.config import Security
+from streamkit.errors import Misconfigured
+from streamkit.kafka.admin import KafkaAdmin
+from streamkit.kafka.connection import Connection, Lane, NoAnswer
+from streamkit.kafka.ports import TopicSpec
+from streamkit.kafka.transaction_calls import api_versions
+from streamkit.kafka.wire import Call
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.broker import Broker
+
+
+def test_the_client_is_a_version_that_was_looked_at() -> None:
+    assert tuple(map(int, aiokafka.__version__.split(".")[:2])) == (0, 14)
+
+
+def builder(batch_size: int = 900_000, transactional: int = 1) -> DefaultRecordBatchBuilder:
+    return DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=transactional,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=batch_size,
+    )
+
+
+def test_the_builder_is_the_compiled_one() -> None:
+    assert "_crecords" in DefaultRecordBatchBuilder.__module__
+
+
+def test_the_builder_takes_records_until_it_is_full_but_always_the_first() -> None:
+    batch = builder(100)
+    assert batch.append(0, 1, b"k", b"x" * 500, [("h", b"1"), ("n", None)]) is not None
+    assert batch.append(1, 1, None, None, []) is None
+    batch = builder(200)
+    fitting = 0
+    while batch.append(fitting, 1, b"key", b"value", []) is not None:
+        fitting += 1
+    assert 2 < fitting < 20
+    assert batch.size() <= 200
+
+
+def test_a_batch_is_stamped_late_and_built_as_often_as_asked() -> None:
+    batch = builder()
+    for index in range(3):
+        batch.append(index, 1000 + index, b"k%d" % index, b"v", [("h", b"1")])
+    batch.set_producer_state(77, 5, 42)
+    built = bytes(batch.build())
+    assert bytes(batch.build()) == built
+    read = MemoryRecords(built).next_batch()
+    assert isinstance(read, DefaultRecordBatch)
+    assert read.validate_crc()
+    assert (read.producer_id, read.producer_epoch, read.base_sequence) == (77, 5, 42)
+    assert read.is_transactional
+    assert not read.is_control_batch
+    records = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in read]
+    assert records == [(i, 1000 + i, b"k%d" % i, b"v", (("h", b"1"),)) for i in range(3)]
+    plain = builder(transactional=0)
+    plain.append(0, 1, None, b"", [])
+    plain.set_producer_state(1, 0, 0)
+    assert not MemoryRecords(bytes(plain.build())).next_batch().is_transactional
+
+
+def test_no_answer_holds_every_way_in_which_the_client_says_so() -> None:
+    for error in (
+        errors.KafkaConnectionError,
+        errors.NodeNotReadyError,
+        errors.RequestTimedOutError,  # what `AIOKafkaClient.send` makes of a time-out
+        errors.CorrelationIdError,
+        TimeoutError,
+        ConnectionResetError,
+    ):
+        assert issubclass(error, NoAnswer)
+    # A look-up that the broker refuses is an answer, with a code.
+    for refused, code in (
+        (errors.GroupCoordinatorNotAvailableError, 15),
+        (errors.GroupAuthorizationFailedError, 30),
+    ):
+        assert not issubclass(refused, NoAnswer)
+        assert refused.errno == code
+
+
+def test_the_client_sends_through_lanes_and_lets_a_call_encode_itself() -> None:
+    assert inspect.signature(AIOKafkaClient.send).parameters["group"].kind is inspect.Parameter.KEYWORD_ONLY
+    for name in (
+        "bootstrap",
+        "close",
+        "force_metadata_update",
+        "set_topics",
+        "get_random_node",
+        "coordinator_lookup",
+    ):
+        assert callable(getattr(AIOKafkaClient, name))
+    for name in ("brokers", "leader_for_partition", "partitions_for_topic"):
+        assert callable(getattr(ClusterMetadata, name))
+    source = inspect.getsource(AIOKafkaConnection.send)
+    for used in (
+        "request.prepare(self._versions)",
+        "build_request_header(",
+        ".encode()",
+        "correlation_id=",
+        "client_id=",
+    ):
+        assert used in source
+    source = inspect.getsource(AIOKafkaConnection._handle_frame)
+    for used in (
+        "request.parse_response_header(resp)",
+        "RESPONSE_TYPE",
+        ".decode(resp)",
+        "if not fut.done()",
+    ):
+        assert used in source
+    assert {member.name for member in CoordinationType} >= {"GROUP", "TRANSACTION"}
+
+
+def test_a_call_refuses_a_broker_that_does_not_speak_its_version() -> None:
+    call = Call(26, 5, b"", lambda fields: fields.int16())
+    assert call.prepare({26: (0, 5)}) is call
+    with pytest.raises(Misconfigured, match="version 5 of Kafka request 26"):
+        call.prepare({26: (0, 4)})
+    with pytest.raises(Misconfigured):
+        call.prepare({})
+
+
+def test_a_call_reads_the_tagged_and_the_plain_header() -> None:
+    flexible = Call(26, 5, b"", lambda fields: fields.int16())
+    buffer = io.BytesIO(b"\x00\x00\x00\x07" + b"\x01\x05\x02ab" + b"\x00\x09")
+    assert flexible.parse_response_header(buffer).correlation_id == 7
+    assert flexible.RESPONSE_TYPE.decode(buffer) == 9
+    plain = Call(18, 3, b"", lambda fields: fields.int16(), flexible_answer=False)
+    buffer = io.BytesIO(b"\x00\x00\x00\x07\x00\x09")
+    assert plain.parse_response_header(buffer).correlation_id == 7
+    assert plain.RESPONSE_TYPE.decode(buffer) == 9
+
+
+@pytest.fixture
+async def connection(kafka_broker: Broker) -> AsyncIterator[Connection]:
+    connection = Connection(kafka_broker.bootstrap, Security())
+    await connection.connect()
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.kafka
+async def test_a_call_travels_like_one_of_the_clients_own_requests(connection: Connection) -> None:
+    abilities = await connection.send(connection.any_node(), api_versions(), Lane.TRANSACTION)
+    assert abilities.versions[26][1] >= 3
+    client = connection._client
+    assert (connection.any_node(), Lane.TRANSACTION) in client._conns
+
+
+@pytest.mark.kafka
+async def test_lanes_are_connections_of_their_own(connection: Connection) -> None:
+    node = connection.any_node()
+    for lane in Lane:
+        await connection.send(node, api_versions(), lane)
+    connections = {id(connection._client._conns[(node, lane)]) for lane in Lane}
+    assert len(connections) == len(Lane)
+
+
+@pytest.mark.kafka
+async def test_watched_topics_add_up_and_their_leaders_are_known(connection: Connection) -> None:
+    admin = KafkaAdmin(connection)
+    await admin.create([TopicSpec("surface-a", 2), TopicSpec("surface-b", 1)])
+    await connection.watch({"surface-a"})
+    await connection.watch({"surface-b"})
+    assert connection._client._topics == {"surface-a", "surface-b"}
+    assert connection.partition_count("surface-a") == 2
+    assert connection.leader(TopicPartition("surface-a", 1)) in connection.nodes()
+    assert connection.leader(TopicPartition("surface-a", 9)) is None
+    assert connection._client.cluster.leader_for_partition(ClientPartition("surface-c", 0)) is None
+    await admin.delete(["surface-a", "surface-b"])
+
+
+@pytest.mark.kafka
+async def test_an_abandoned_request_leaves_its_connection_in_order(connection: Connection) -> None:
+    """A cancelled commit must not take the lane down with it: the late answer is read and thrown away."""
+    node = connection.any_node()
+    await connection.send(node, api_versions(), Lane.PRODUCE)
+    before = connection._client._conns[(node, Lane.PRODUCE)]
+    sending = asyncio.ensure_future(connection.send(node, api_versions(), Lane.PRODUCE))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert (await connection.send(node, api_versions(), Lane.PRODUCE)).versions
+    assert connection._client._conns[(node, Lane.PRODUCE)] is before

@@ -1,0 +1,46 @@
+import pytest
+
+from streamkit.errors import Misconfigured
+from streamkit.kafka.ports import TopicSpec
+from streamkit.runtime.prepare import inspect, prepare
+from streamkit.testing.memory import MemoryBroker, MemoryLog
+from tests.runtime.pages import counting
+
+
+@pytest.fixture
+def admin():
+    return MemoryLog(MemoryBroker()).admin()
+
+
+async def test_a_missing_topic_is_named_with_the_cure(admin):
+    await admin.create([TopicSpec("views", 2)])
+    with pytest.raises(Misconfigured) as refused:
+        await prepare(counting().plan(), admin)
+    assert refused.value.problem == 'topic "counts" does not exist'
+    assert "topics apply" in refused.value.hint
+
+
+async def test_internal_topics_are_created_once(admin):
+    await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
+    plan = counting().plan()
+    looked = await inspect(plan, admin)
+    assert len(looked.missing) == 4
+    assert await admin.partitions(plan.shuffles()) == {}
+    prepared = await prepare(plan, admin)
+    assert set((await admin.partitions(plan.shuffles())).values()) == {3}
+    assert prepared.partition_counts["counts"] == 2
+    assert (await inspect(plan, admin)).missing == ()
+    (shuffle,) = plan.shuffles()
+    described = await admin.describe([shuffle, *plan.changelogs()])
+    assert described[shuffle].config["message.timestamp.type"] == "LogAppendTime"
+    assert all(described[changelog].config["cleanup.policy"] == "compact" for changelog in plan.changelogs())
+
+
+async def test_a_source_that_grew_is_refused_before_it_tears_keys_from_their_state(admin):
+    await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
+    plan = counting().plan()
+    await prepare(plan, admin)
+    await admin.add_partitions("views", 5)
+    with pytest.raises(Misconfigured) as refused:
+        await prepare(plan, admin)
+    assert "has 3 partitions, the pipeline needs 5" in refused.value.problem

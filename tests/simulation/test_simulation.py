@@ -1,0 +1,66 @@
+"""Whole pipelines through crashes, zombies and lost replies: seeds that must hold, and a replay to the letter."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.scenario import TRAPS
+from tests.simulation.simulate import quiet, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 500
+CHUNK = 50
+faults: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
+def test_every_invariant_holds_under_every_fault(start: int) -> None:
+    with quiet():
+        for seed in range(start, start + CHUNK):
+            verdict = simulate(seed)
+            faults.update(verdict.faults)
+            assert not verdict.problems, (
+                f"{verdict.problems[0]}\nreplay: python -m tests.simulation.run --seed {seed} --verbose"
+            )
+
+
+def test_every_fault_of_the_campaign_really_struck() -> None:
+    if sum(faults.values()) == 0:  # this test was picked alone
+        test_every_invariant_holds_under_every_fault(0)
+        test_every_invariant_holds_under_every_fault(CHUNK)
+        assert faults["kill"] > 0
+        return
+    kinds = ["kill", "freeze", "cut", "storm", "stop", "join", "compact", "lose_disk"]
+    fates = [
+        f"{fate} {what}"
+        for fate in ("request_lost", "reply_lost", "request_late")
+        for what in ("writer.produce", "writer.positions", "writer.end", "member.heartbeat", "reader.fetch")
+    ]
+    traps = [f"trap {what} {when}" for what in sorted(set(TRAPS)) for when in ("before", "after")]
+    missing = [name for name in (*kinds, *fates, *traps) if faults[name] == 0]
+    assert missing == []
+
+
+def test_a_seed_replays_to_the_letter_in_other_processes() -> None:
+    seeds = (3, 7, 11, 55)
+    program = (
+        "from tests.simulation.simulate import quiet, simulate\n"
+        "with quiet():\n"
+        f"    print([(v.trace, v.steps, v.virtual_s) for v in map(simulate, {seeds})])"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "12345")
+    }
+    assert len(printed) == 1
