@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [each for each in given if each != DEBUG_FLAG]
         app = command_line(words[0] if words else None)
         result = app(words, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except CycloptsError as error:
         say_error(_misuse(error), debug=debug)
         return 2
@@ -66,8 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StreamkitError as error:
         say_error(error, debug=debug)
         return 1
-    except (KeyboardInterrupt, BrokenPipeError):
+    except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # `| head` has read enough. Standard output is closed once more at exit, and must not fail then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence: words, not a traceback
         say_error(error, debug=debug)
         return 1

@@ -66,9 +66,7 @@ def say_error(error: BaseException, *, debug: bool) -> None:
     if isinstance(error, StreamkitError):
         _console(sys.stderr).print(rendered(error))
         return
-    text = Text("error", style="bold red").append(
-        f": {type(error).__name__}: {error}", style="not bold default"
-    )
+    text = Text.assemble(("error", "bold red"), f": {type(error).__name__}: {error}")
     if not debug:
         text.append("\n  hint    this is not an error we expect; add --debug to see where it came from")
     _console(sys.stderr).print(text)
@@ -113,12 +111,12 @@ def title(text: str) -> Text:
 def verdict(*, good: bool | None, what: str, detail: str = "", hint: str = "") -> Text:
     """One line with a tick, a cross, or a dash for what could not be looked at; the hint on a line of its own."""
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: (ABSENT, "dim")}[good]
-    text = Text(mark, style=style).append(f" {what}", style="not bold default" if good is not None else "dim")
+    text = Text.assemble((mark, style), (f" {what}", "" if good is not None else "dim"))
     if detail:
         first, *rest = detail.splitlines()
-        text.append("".join([f"  {first}", *(f"\n    {line}" for line in rest)]), style="not bold dim")
+        text.append("".join([f"  {first}", *(f"\n    {line}" for line in rest)]), style="dim")
     if hint and good is False:
-        text.append(f"\n  hint  {hint}", style="not bold cyan")
+        text.append(f"\n  hint  {hint}", style="cyan")
     return text
 
 

@@ -124,7 +124,14 @@ def run(
 
 
 def _run_here(plan: Plan, settings: Settings) -> None:
-    uvloop.run(run_worker(plan, settings))
+    try:
+        uvloop.run(run_worker(plan, settings))
+    except StreamkitError:
+        raise
+    except Exception:
+        # Nobody expected it: the log must say where it came from.
+        log.exception("worker failed", pipeline=plan.name)
+        raise
 
 
 def _run_child(target: str, settings: Settings, number: int) -> int:

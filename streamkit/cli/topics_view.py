@@ -52,11 +52,7 @@ def refusal(plan: TopicsPlan) -> Misconfigured:
 
 
 def _line(mark: str, style: str, what: str, detail: str) -> Text:
-    return (
-        Text(f"{mark} ", style=f"bold {style}")
-        .append(what, style="not bold default")
-        .append(f"  {detail}", style="not bold dim")
-    )
+    return Text.assemble((f"{mark} ", f"bold {style}"), what, (f"  {detail}", "dim"))
 
 
 def _shape(partitions: int, replication: int | None) -> str:

@@ -123,7 +123,7 @@ class KafkaAdmin:
             return
         await self._require([topic])
         await self._until("configuring a topic", partial(self._change, calls.alter_config(topic, config)))
-        # A broker may spell a value in its own way ("0100" as "100"), so not to see it is no error.
+        # A broker may spell a value in its own way ("0100" as "100"): not to see it is no error.
         with contextlib.suppress(Retry):
             check = partial(self._check_configured, topic, config)
             await self._until("waiting for a configuration", check, timeout_s=_CONFIGURED_DEADLINE_S)
@@ -202,13 +202,14 @@ class KafkaAdmin:
         """Nothing of its own to release."""
 
     async def _until(
-        self, doing: str, ask: Callable[[], Coroutine[Any, Any, R]], *, timeout_s: float = ADMIN_DEADLINE_S
+        self, doing: str, ask: Callable[[], Coroutine[Any, Any, R]], *, timeout_s: float | None = None
     ) -> R:
-        """Ask until there is an answer that lasts."""
+        """Ask until there is an answer that lasts, or the deadline has passed."""
+        deadline_s = ADMIN_DEADLINE_S if timeout_s is None else timeout_s
         trouble = "no answer"
         pauses = Pauses()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(deadline_s):
                 while True:
                     try:
                         return await ask()
@@ -220,7 +221,7 @@ class KafkaAdmin:
                             raise Misconfigured(f"the broker refused {doing}", detail=trouble) from error
                     await pauses.wait(verdict)
         except TimeoutError:
-            raise Retry(f"{doing} took longer than {timeout_s:g} s", detail=trouble) from None
+            raise Retry(f"{doing} took longer than {deadline_s:g} s", detail=trouble) from None
 
     async def _ask_any(self, call: Call[R]) -> R:
         return await self._connection.send(self._connection.any_node(), call, Lane.METADATA)
@@ -282,7 +283,8 @@ class KafkaAdmin:
 
     async def _check_configured(self, topic: str, config: Mapping[str, str]) -> None:
         for shown in await self._ask_all(calls.describe_configs([topic])):
-            if any(shown.get(topic, {}).get(key) != value for key, value in config.items()):
+            entries = shown.get(topic, {})
+            if any(entries.get(key) != value.replace(" ", "") for key, value in config.items()):
                 raise _Passing("not every broker shows it", Verdict.AGAIN)
 
     async def _offsets(

@@ -15,7 +15,7 @@ from functools import partial
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamkit.errors import Bug, Fenced, Retry, WriterDead
+from streamkit.errors import Bug, Fenced, Retry, StreamkitError, WriterDead
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.delivery import Delivery
@@ -153,7 +153,9 @@ class KafkaWriter:
         if not commit.batches and not commit.positions:
             return {}
         self._move(WriterState.COMMITTING)
-        self._delivery.trouble = self._coordinator.trouble = ""
+        waits = (self._coordinator, self._group(commit.member), self._delivery)
+        for wait in waits:
+            wait.trouble = ""
         try:
             async with asyncio.timeout(self._options.transaction_timeout_s):
                 ends = await self._write(commit)
@@ -162,7 +164,7 @@ class KafkaWriter:
             raise WriterDead(
                 "the commit did not end in time, its outcome is not known",
                 where=self.writer_id,
-                detail=self._delivery.trouble or self._coordinator.trouble,
+                detail="; ".join(wait.trouble for wait in waits if wait.trouble),
             ) from None
         except BaseException:
             self._die()
@@ -216,9 +218,12 @@ class KafkaWriter:
         positioning = asyncio.ensure_future(self._position(commit))
         try:
             ends = await self._delivery.send(commit.batches)
-        except BaseException as error:
+        except StreamkitError as error:
             if isinstance(fenced := await _drop(positioning), Fenced):
                 raise fenced from error  # says more than what became of the batches
+            raise
+        except BaseException:
+            await _drop(positioning)
             raise
         await positioning
         await self._end()

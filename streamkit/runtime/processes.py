@@ -136,8 +136,8 @@ class Processes:
             process_group=0,  # Ctrl-C reaches us alone; the workers hear of it from us, once
         )
         self._running[number] = process
-        if self._stopping.is_set():
-            self._send(signal.SIGTERM)
+        if self._stopping.is_set():  # the others have had their signal; a second one would kill them
+            _signal(process, signal.SIGKILL if self._killed else signal.SIGTERM)
         try:
             return await process.wait()
         finally:
@@ -153,19 +153,23 @@ class Processes:
 
     def _send(self, number: signal.Signals) -> None:
         for process in self._running.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+            _signal(process, number)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
 
+        seen = 0
+
         def on_signal(name: str) -> None:
-            if self._stopping.is_set():
+            nonlocal seen
+            seen += 1
+            if seen > 1:
                 log.warning("killing the workers", signal=name)
                 self.kill()
-            else:
-                log.info("stopping: the open spans are committed first", signal=name)
+                return
+            log.info("stopping: the open spans are committed first", signal=name)
+            if not self._stopping.is_set():
                 self.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -185,6 +189,11 @@ def how_it_ended(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)
 
 
 def _environment(number: int, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -47,7 +47,7 @@ def configure_logs(style: LogStyle | None = None, stream: TextIO | None = None) 
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*_prepare(chosen), structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *_prepare(chosen)],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_finish(chosen, target)],
         )
     )

@@ -30,6 +30,7 @@ page_views.read(views).key_by(lambda view: view.page, key_type=str, name="by_pag
 class Workspace:
     """A folder as a user has it: one service, its topic files, and names that no other test uses."""
 
+    command = COMMAND
     target = "services.page_views.pipeline:page_views"
 
     def __init__(self, folder: Path, brokers: str) -> None:
@@ -63,17 +64,6 @@ class Workspace:
             text=True,
             timeout=60,
             check=False,
-        )
-
-    def start(self, *arguments: str, **extra: str) -> "subprocess.Popen[str]":
-        """The command, left running; its logs come on standard error."""
-        return subprocess.Popen(
-            [COMMAND, *arguments],
-            cwd=self.folder,
-            env=self.environment(**extra),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
         )
 
 

@@ -72,7 +72,7 @@ def test_a_module_without_pipelines_is_said_to_have_none(write) -> None:
 
 def test_a_missing_module_is_answered_with_its_neighbours(write) -> None:
     write("load_near/orders.py", "")
-    with pytest.raises(Misconfigured, match='does not exist') as error:
+    with pytest.raises(Misconfigured, match="does not exist") as error:
         load_pipeline("load_near.order")
     assert "load_near.orders" in error.value.hint
 

@@ -28,10 +28,10 @@ from streamkit.testing.memory.refusal import Code, Refused
 from streamkit.testing.memory.transactions import Transactions, WriterState
 from streamkit.testing.virtual_time import VirtualLoop, run
 
-PARTITIONS = 8
-RECORDS = 60
-SEEDS = range(10)
-FAULTS = {Fate.REQUEST_LOST: 0.02, Fate.REPLY_LOST: 0.02, Fate.REQUEST_LATE: 0.02}
+PARTITIONS = 4
+RECORDS = 200
+SEEDS = range(15)
+FAULTS = {Fate.REQUEST_LOST: 0.002, Fate.REPLY_LOST: 0.002, Fate.REQUEST_LATE: 0.002}
 
 
 class Copier:
@@ -101,19 +101,23 @@ class Scene:
             batch.append(0, 0, None, b"%d" % (number // PARTITIONS), [])
             self.broker.transactions.append(TopicPartition("in", number % PARTITIONS), batch)
 
-    def start(self, number: int) -> None:
+    def start(self, name: str) -> None:
         network = SeededNetwork(self.random, delay_s_max=0.02)
         network.chances = FAULTS
-        copier = Copier(self.broker, network, f"w{number % 6}")  # a later one fences its namesake
+        copier = Copier(self.broker, network, name)
         self.workers.append((copier, asyncio.create_task(copier.run())))
 
-    def strike(self) -> None:
-        """Hurt one worker; another one, if it slept, wakes up as a zombie."""
-        zombie, _ = self.random.choice(self.workers)
-        zombie.network.heal()
-        zombie.network.thaw()
+    def strike(self) -> str:
+        """Wake whoever sleeps, as a zombie, and hurt one worker; the name of the one who comes in its place."""
+        for zombie, _ in self.workers:
+            zombie.network.heal()
+            zombie.network.thaw()
         victim, _ = self.random.choice(self.workers)
-        self.random.choice([victim.log.kill, victim.network.freeze, victim.network.cut])()
+        self.random.choice(
+            [victim.log.kill, victim.network.freeze, victim.network.freeze, victim.network.cut]
+        )()
+        # Who is killed is started again under its name; who only sleeps is replaced by a stranger.
+        return victim.writer.writer_id if victim.network.is_killed else f"w{len(self.workers)}"
 
     def calm(self) -> None:
         for copier, _ in self.workers:
@@ -130,12 +134,10 @@ class Scene:
 async def torment(seed: int) -> list[list[bytes | None]]:
     """Copy everything while workers are killed, frozen and replaced; what `out` holds in the end."""
     scene = Scene(seed)
-    scene.start(0)
-    scene.start(1)
-    for number in range(2, 8):
-        await asyncio.sleep(scene.random.random() * 6)
-        scene.strike()
-        scene.start(number)
+    scene.start("w0")
+    for _ in range(6):
+        await asyncio.sleep(scene.random.random() * 12)
+        scene.start(scene.strike())
     scene.calm()
     for _ in range(60):
         await asyncio.sleep(2)
@@ -171,8 +173,9 @@ def test_a_seed_replays_to_the_letter() -> None:
     assert run(traced(), 3) == run(traced(), 3)
 
 
-def some_seed_fails() -> bool:
-    return any(run(torment(seed), seed) != EXPECTED for seed in range(200))
+def some_seed_fails(first: int = 0) -> bool:
+    """Whether one of many seeds shows it; `first` is one that did when this was written."""
+    return any(run(torment(seed), seed) != EXPECTED for seed in range(first, first + 100))
 
 
 def test_without_the_check_of_the_generation_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,4 +196,4 @@ def test_without_the_check_of_the_epoch_records_are_doubled(monkeypatch: pytest.
 
 def test_without_waiting_for_pending_positions_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamkit.testing.memory.groups.Group.is_pending", lambda _self, _partition: False)
-    assert some_seed_fails()
+    assert some_seed_fails(12)

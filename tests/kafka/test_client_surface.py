@@ -72,7 +72,7 @@ def test_a_batch_is_stamped_late_and_built_as_often_as_asked() -> None:
     assert read.is_transactional
     assert not read.is_control_batch
     records = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in read]
-    assert records == [(i, 1000 + i, b"k%d" % i, b"v", (("h", b"1"),)) for i in range(3)]
+    assert records == [(i, 1000 + i, b"k%d" % i, b"v", [("h", b"1")]) for i in range(3)]
     plain = builder(transactional=0)
     plain.append(0, 1, None, b"", [])
     plain.set_producer_state(1, 0, 0)

@@ -94,7 +94,7 @@ def draw(seed: int) -> Scenario:
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
     settings = _settings(chance)
-    span_s = chance.uniform(1.5, 5.0)
+    span_s = chance.uniform(0.8, 3.0)
     return Scenario(
         seed=seed,
         shape=shape.name,
@@ -113,7 +113,7 @@ def draw(seed: int) -> Scenario:
 
 
 def _settings(chance: Random) -> Settings:
-    session_s = chance.choice((0.4, 0.8, 1.5))
+    session_s = chance.choice((0.3, 0.6, 1.2))
     return Settings(
         store="memory",
         commit_interval_s=chance.choice((0.01, 0.05, 0.2)),
@@ -159,7 +159,7 @@ def _actions(chance: Random, settings: Settings, span_s: float) -> tuple[Action,
     """The nemesis: none at all in some runs, a dozen acts in others."""
     session_s = settings.session_timeout_s
     actions = []
-    for at_s in sorted(chance.uniform(0.0, span_s + 1.0) for _ in range(chance.choice((0, 1, 2, 4, 8, 12)))):
+    for at_s in sorted(chance.uniform(0.0, span_s + 0.5) for _ in range(chance.choice((0, 1, 2, 4, 8, 12)))):
         kind = chance.choice(KINDS)
         scale = session_s * chance.uniform(0.3, 3.0)
         actions.append(

@@ -17,6 +17,7 @@ from tests.simulation.world import Violation, World
 
 # A run takes some thousands of steps; one that takes this many is spinning.
 STEPS_MAX = 600_000
+CLEARING_ROUNDS = 20
 
 
 class Verdict(msgspec.Struct):
@@ -76,6 +77,28 @@ async def _play(scenario: Scenario, meter: Meter, *, verbose: bool) -> None:
     loop.set_exception_handler(lambda _loop, _context: None)  # killed processes leave tasks behind
     meter.loop = loop
     world = meter.world = World(scenario, verbose=verbose)
+    try:
+        await _history(world, meter)
+    finally:
+        await _clear(world)
+
+
+async def _clear(world: World) -> None:
+    """End what is still running, and what killed processes left: it must not outlive the loop."""
+    for network in world.networks:
+        network.kill()
+    for _ in range(CLEARING_ROUNDS):
+        rest = sorted(asyncio.all_tasks() - {asyncio.current_task()}, key=hash)
+        if not rest:
+            return
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest, timeout=0.01)
+
+
+async def _history(world: World, meter: Meter) -> None:
+    """The story of a run: trouble, healing, rest, a clean end, sometimes one more life."""
+    scenario = world.scenario
     await world.create_topics()
     for _ in range(scenario.workers):
         world.add_worker()

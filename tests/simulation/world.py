@@ -100,12 +100,14 @@ class World:
         self.plan = self.making.pipeline.plan()
         self.broker = self._broker()
         self.workers: list[Worker] = []
+        self.networks: list[SimNetwork] = []
         self.disks: list[MemoryStores] = []
         self.idle_disks: list[MemoryStores] = []
         self.failures: list[str] = []
         # Changelog records as they were before compaction took some of them away.
         self.history: dict[TopicPartition, dict[int, RawRecord]] = {}
         self._outside = MemoryLog(self.broker)
+        self._restarting = 0
         self._chance = stream(scenario.seed, "world")
 
     def _broker(self) -> MemoryBroker:
@@ -178,6 +180,7 @@ class World:
         name = f"{worker.name}.{worker.lives}"
         chance = stream(self.scenario.seed, f"network {name}")
         network = SimNetwork(name, chance, self.trace, self.scenario.delay_s_max)
+        self.networks.append(network)
         life = worker.life = Life(self.broker, network, worker.disk, self.scenario.fetch_bytes_max)
         self.trace.note(name, "starts")
         life.work = asyncio.create_task(self._live(worker, life), name=name)
@@ -203,7 +206,9 @@ class World:
                 return
             self.trace.count("restarted by its parent")
             self.kill(worker)
+            self._restarting += 1
             await asyncio.sleep(0.05)
+            self._restarting -= 1
             if worker.life is None:
                 self.start(worker)
 
@@ -260,6 +265,8 @@ class World:
 
     def _restless(self) -> str | None:
         """Why the pipeline is not at rest; None if it is."""
+        if self._restarting:
+            return "a worker is about to start again"
         if self.broker.transactions.open_count():
             return "a transaction is open"
         group = self.broker.groups.group(self.plan.name)

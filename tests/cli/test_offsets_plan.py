@@ -1,0 +1,128 @@
+"""Positions: what is reported, what may be set, and what is refused because state was built on it."""
+
+import pytest
+
+import streamkit as sk
+from streamkit.cli.offsets_plan import plan_reset, report_offsets, require_free_to_move
+from streamkit.cli.output import Misuse
+from streamkit.errors import Misconfigured
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import (
+    Commit,
+    Guarantee,
+    Member,
+    MemberOptions,
+    OutBatch,
+    StageTasks,
+    TopicSpec,
+    WriterOptions,
+)
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory import MemoryBroker, MemoryLog
+
+
+@pytest.fixture
+def plan() -> Plan:
+    pipeline = sk.pipeline("p")
+    text = sk.topic("in", str)
+    pipeline.read(text).key_by(lambda word: word, key_type=str, name="by").count(name="n").write(
+        sk.topic("out", int)
+    )
+    return pipeline.plan()
+
+
+@pytest.fixture
+async def log() -> MemoryLog:
+    log = MemoryLog(MemoryBroker())
+    await log.admin().create([TopicSpec("in", 2), TopicSpec("out", 2)])
+    await write(log, TopicPartition("in", 0), 3)
+    return log
+
+
+async def write(log: MemoryLog, partition: TopicPartition, count: int) -> None:
+    """Records at the times 1000, 2000, ..."""
+    writer = log.writer(WriterOptions("test", Guarantee.AT_LEAST_ONCE))
+    await writer.open()
+    batch = writer.batch()
+    for index in range(count):
+        batch.append(index, 1000 * (index + 1), None, b"x", [])
+    await writer.commit(Commit([OutBatch(partition, batch, count)], {}, Member("g", "", -1)))
+    await writer.close()
+
+
+async def test_lag_counts_from_the_position_or_from_the_start(log: MemoryLog, plan: Plan) -> None:
+    report = await report_offsets(plan, log.admin())
+    assert (report.lag_records, report.members) == (3, 0)
+    assert [each.position for each in report.stages[0].inputs] == [None, None]
+    await log.admin().reset_positions("p", {TopicPartition("in", 0): 2})
+    report = await report_offsets(plan, log.admin())
+    first = report.stages[0].inputs[0]
+    assert (first.position, first.end_offset, first.lag_records) == (2, 3, 1)
+    assert report.stages[1].inputs == []
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        ("earliest", [0, 0]),
+        ("latest", [3, 0]),
+        ("0", [0, 0]),
+        ("1970-01-01T00:00:02", [1, 0]),
+        ("1970-01-01T01:00:02+01:00", [1, 0]),
+        ("2100-01-01", [3, 0]),
+    ],
+)
+async def test_a_place_is_a_word_a_number_or_a_time(
+    log: MemoryLog, plan: Plan, to: str, expected: list[int]
+) -> None:
+    planned = await plan_reset(plan, log.admin(), to, None)
+    assert [move.after for move in planned.moves] == expected
+    assert not planned.executed
+
+
+async def test_one_topic_may_be_chosen_and_only_a_source(log: MemoryLog, plan: Plan) -> None:
+    assert len((await plan_reset(plan, log.admin(), "latest", "in")).moves) == 2
+    with pytest.raises(Misuse, match="does not read"):
+        await plan_reset(plan, log.admin(), "latest", "out")
+
+
+async def test_an_offset_outside_the_log_is_refused(log: MemoryLog, plan: Plan) -> None:
+    with pytest.raises(Misconfigured, match="outside in"):
+        await plan_reset(plan, log.admin(), "3", None)
+
+
+async def test_a_missing_topic_is_told(plan: Plan) -> None:
+    with pytest.raises(Misconfigured, match="does not exist"):
+        await plan_reset(plan, MemoryLog(MemoryBroker()).admin(), "latest", None)
+
+
+async def test_what_is_no_place_is_misuse(log: MemoryLog, plan: Plan) -> None:
+    with pytest.raises(Misuse, match="no place"):
+        await plan_reset(plan, log.admin(), "yesterday", None)
+
+
+async def test_before_the_first_start_positions_are_free(log: MemoryLog, plan: Plan) -> None:
+    await require_free_to_move(plan, log.admin())
+    await log.admin().create([TopicSpec(name, 2) for name in plan.changelogs()])
+    await require_free_to_move(plan, log.admin())
+
+
+async def test_positions_with_state_behind_them_are_not_moved(log: MemoryLog, plan: Plan) -> None:
+    changelog = next(iter(plan.changelogs()))
+    await log.admin().create([TopicSpec(changelog, 2)])
+    await write(log, TopicPartition(changelog, 1), 1)
+    with pytest.raises(Misconfigured, match="committed state") as error:
+        await require_free_to_move(plan, log.admin())
+    assert changelog in error.value.where
+    assert "new name" in error.value.hint
+    assert "savepoint" in error.value.hint
+
+
+async def test_positions_of_a_running_pipeline_are_not_moved(log: MemoryLog, plan: Plan) -> None:
+    member = log.membership(MemberOptions("p", "w", (StageTasks("in", 2),)))
+    await member.join([])
+    with pytest.raises(Misconfigured, match="is running"):
+        await require_free_to_move(plan, log.admin())
+    await member.leave()
+    await require_free_to_move(plan, log.admin())
+    await log.close()

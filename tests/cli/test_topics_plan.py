@@ -1,0 +1,146 @@
+"""Topic files against a cluster: what is planned, what is done, what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.cli.topics import describe_topic, list_all
+from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
+from streamkit.cli.topics_view import plan_lines, refusal
+from streamkit.errors import Misconfigured
+from streamkit.kafka.ports import Admin, TopicSpec
+from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
+from streamkit.testing.memory import MemoryBroker, MemoryLog
+
+
+@pytest.fixture
+def admin() -> Admin:
+    return MemoryLog(MemoryBroker()).admin()
+
+
+def declare(name: str, content: str) -> DeclaredTopic:
+    path = f"topics/{name}.toml"
+    return DeclaredTopic(path, parse_topic(content, path))
+
+
+async def plan(admin: Admin, *topics: DeclaredTopic) -> TopicsPlan:
+    return await plan_topics(topics, admin, {})
+
+
+async def test_a_topic_that_is_missing_is_created_as_declared(admin: Admin) -> None:
+    topic = declare("a", 'partitions = 3\n[config]\n"retention.ms" = 1000')
+    planned = await plan(admin, topic)
+    assert [each.topic for each in planned.create] == ["a"]
+    await apply_plan(planned, admin)
+    found = (await admin.describe(["a"]))["a"]
+    assert (found.partitions, found.config) == (3, {"retention.ms": "1000"})
+    again = await plan(admin, topic)
+    assert again.is_empty
+    assert again.unchanged == ["a"]
+
+
+async def test_a_changed_entry_is_set_and_others_are_left_alone(admin: Admin) -> None:
+    await admin.create([TopicSpec("a", 1, None, {"retention.ms": "1", "cleanup.policy": "delete"})])
+    planned = await plan(
+        admin, declare("a", "partitions = 1\n[config]\nretention.ms = 2\nmax.message.bytes = 9000")
+    )
+    assert [(each.entry, each.before, each.after) for each in planned.configure] == [
+        ("max.message.bytes", None, "9000"),
+        ("retention.ms", "1", "2"),
+    ]
+    await apply_plan(planned, admin)
+    config = (await admin.describe(["a"]))["a"].config
+    assert config == {"retention.ms": "2", "cleanup.policy": "delete", "max.message.bytes": "9000"}
+
+
+async def test_partitions_are_added_with_a_warning_that_names_who_reads_the_topic(admin: Admin) -> None:
+    await admin.create([TopicSpec("a", 2)])
+    topic = declare("a", "partitions = 4")
+    silent = await plan_topics([topic], admin, {})
+    named = await plan_topics([topic], admin, {"a": ['stage "s" of pipeline "p"']})
+    assert "keys move" in silent.grow[0].warning
+    assert 'stage "s" of pipeline "p"' in named.grow[0].warning
+    await apply_plan(named, admin)
+    assert await admin.partitions(["a"]) == {"a": 4}
+
+
+async def test_fewer_partitions_and_other_replicas_are_refused(admin: Admin) -> None:
+    await admin.create([TopicSpec("a", 4)])
+    planned = await plan(admin, declare("a", "partitions = 2\nreplication = 3"))
+    assert len(planned.refused) == 2
+    assert not planned.is_empty
+    error = refusal(planned)
+    assert 'topic "a" has 4 partitions, its file says 2' in error.problem
+    assert error.where == "topics/a.toml"
+    lines = "\n".join(str(line) for line in plan_lines(planned))
+    assert "partitions = 4" in lines
+
+
+async def test_the_list_holds_what_exists_and_what_is_declared(admin: Admin) -> None:
+    await admin.create([TopicSpec("there", 2)])
+    listed = await list_all([declare("wanted", "partitions = 1\nowner = 'me'")], admin)
+    assert [(row.topic, row.partitions, row.declared_in, row.owner) for row in listed.topics] == [
+        ("there", 2, None, ""),
+        ("wanted", None, "topics/wanted.toml", "me"),
+    ]
+
+
+async def test_a_topic_is_described_by_cluster_and_file(admin: Admin) -> None:
+    await admin.create([TopicSpec("a", 2)])
+    found = await describe_topic("a", declare("a", "partitions = 2\nvalue = 'JSON'"), admin)
+    assert (found.value, len(found.partitions), found.partitions[0].end_offset) == ("JSON", 2, 0)
+    with pytest.raises(Misconfigured) as error:
+        await describe_topic("b", declare("b", "partitions = 2"), admin)
+    assert "apply --execute" in error.value.hint
+
+
+def test_a_file_is_named_by_itself_unless_it_says_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text("partitions = 1")
+    (tmp_path / "a.toml").write_text("partitions = 1\nname = 'z.other'")
+    assert [topic.name for topic in read_topic_files(tmp_path)] == ["b", "z.other"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("partitons = 3", "partitons"),
+        ("partitions = 'three'", "partitions"),
+        ("owner = 'me'", "partitions"),
+        ("partitions = 0", "at least 1"),
+        ("partitions = 1\nreplication = 0", "replication"),
+        ("partitions = 1\nname = 'a b'", "cannot be the name"),
+        ("partitions =", "TOML"),
+        ("partitions = 1\nconfig = 3", "config"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_told_with_its_path(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "topic.toml"
+    file.write_text(content)
+    with pytest.raises(Misconfigured) as error:
+        read_topic_files(tmp_path)
+    assert str(file) in error.value.where
+    assert words in error.value.render()
+
+
+def test_one_topic_cannot_be_declared_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("partitions = 1")
+    (tmp_path / "b.toml").write_text("partitions = 1\nname = 'a'")
+    with pytest.raises(Misconfigured, match="declared twice"):
+        read_topic_files(tmp_path)
+
+
+def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="does not exist"):
+        read_topic_files(tmp_path / "nowhere")
+
+
+def test_entries_may_be_quoted_dotted_numbers_or_truths() -> None:
+    text = 'partitions = 1\n[config]\n"a.b" = 1\nc.d = true\ne.f.g = "x"'
+    assert parse_topic(text, "t").config == {"a.b": "1", "c.d": "true", "e.f.g": "x"}
+
+
+def test_the_topics_of_this_repository_are_declared() -> None:
+    topics = {each.name: each.file for each in read_topic_files(Path(__file__).parents[2] / "topics")}
+    assert topics["page-views"].partitions == topics["page-counts"].partitions == 4
+    assert topics["page-counts"].config["cleanup.policy"] == "compact"
+    assert all(file.owner and file.description for file in topics.values())

@@ -1,0 +1,77 @@
+"""Deliberate faults in the protocol, one at a time: whoever checks the runtime must notice each of them.
+
+Every mutant breaks one promise of the runtime, of the writer or of the broker. `seed` is where it was caught first;
+`tests/simulation/test_mutants.py` begins there, and searches if it moved.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tests.simulation import mutations_of_clients as clients
+from tests.simulation import mutations_of_runtime as runtime
+
+Patch = Callable[[Any, str, Any], None]
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    """One broken promise."""
+
+    name: str
+    apply: Callable[[Patch], None]
+    seed: int
+
+
+MUTANTS = (
+    Mutant("open does not fence", clients.open_does_not_fence, 0),
+    Mutant("open keeps the epoch", clients.open_keeps_the_epoch, 0),
+    Mutant("positions outside the transaction", clients.positions_outside_the_transaction, 0),
+    Mutant("membership unchecked", clients.membership_unchecked, 0),
+    Mutant("generation unchecked", clients.generation_unchecked, 0),
+    Mutant("failed produce ignored", clients.failed_produce_ignored, 0),
+    Mutant("lost end reply is success", clients.lost_end_reply_is_success, 0),
+    Mutant("dead writer reused", clients.dead_writer_reused, 0),
+    Mutant("pending positions not waited for", clients.pending_positions_not_waited_for, 0),
+    Mutant("aborted records are shown", clients.aborted_records_are_shown, 0),
+    Mutant("open transactions are read past", clients.open_transactions_are_read_past, 0),
+    Mutant("state applied before commit", runtime.state_applied_before_commit, 0),
+    Mutant("tasks kept over a missed generation", runtime.tasks_kept_over_a_missed_generation, 0),
+    Mutant("restore end before the fence", runtime.restore_end_before_the_fence, 0),
+    Mutant("restore reads uncommitted", runtime.restore_reads_uncommitted, 0),
+    Mutant("restore ignores the tail", runtime.restore_ignores_the_tail, 0),
+    Mutant("overlay kept on rewind", runtime.overlay_kept_on_rewind, 0),
+    Mutant("outbox kept on rewind", runtime.outbox_kept_on_rewind, 0),
+    Mutant("operators not bound anew on rewind", runtime.operators_not_bound_anew, 0),
+    Mutant("changelog gets a stale value", runtime.changelog_gets_a_stale_value, 0),
+    Mutant("commit record misses an input", runtime.commit_record_misses_an_input, 0),
+    Mutant("position behind by one", runtime.position_behind_by_one, 0),
+    Mutant("position ahead by one", runtime.position_ahead_by_one, 0),
+    Mutant("first offset ignored", runtime.first_offset_ignored, 0),
+    Mutant("landed before the commit", runtime.landed_before_the_commit, 0),
+    Mutant("landed at the open span's positions", runtime.landed_at_the_open_positions, 0),
+    Mutant("condemned record dropped silently", runtime.condemned_record_dropped, 0),
+    Mutant("failing record leaves its effects", runtime.failing_record_leaves_its_effects, 0),
+    Mutant("dead letter outside the span", runtime.dead_letter_outside_the_span, 0),
+    Mutant("store claims more than it has", runtime.store_claims_more_than_it_has, 0),
+    Mutant("frozen rows not read", runtime.frozen_rows_not_read, 0),
+    Mutant("tombstones not restored", runtime.tombstones_not_restored, 0),
+)
+
+
+@contextlib.contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """The world with one broken promise."""
+    undo: list[tuple[Any, str, Any]] = []
+
+    def patch(owner: Any, name: str, value: Any) -> None:
+        undo.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+
+    try:
+        mutant.apply(patch)
+        yield
+    finally:
+        for owner, name, value in reversed(undo):
+            setattr(owner, name, value)

@@ -1,0 +1,128 @@
+"""Broken promises of the writer, the reader and the broker, each as a patch."""
+
+from typing import Any
+
+from streamkit.kafka.ports import Commit
+from streamkit.testing.memory.groups import Group
+from streamkit.testing.memory.network import NoReply
+from streamkit.testing.memory.partition import MemoryPartition, Read
+from streamkit.testing.memory.transactions import Transactions
+from streamkit.testing.memory.writer import MemoryWriter, WriterState
+
+
+def open_does_not_fence(patch: Any) -> None:
+    """InitProducerId hands out the old epoch and leaves the old transaction open."""
+    init = Transactions.init
+
+    def broken(self: Transactions, writer_id: str, timeout_s: float) -> int:
+        known = self._writers.get(writer_id)
+        return init(self, writer_id, timeout_s) if known is None else known.epoch
+
+    patch(Transactions, "init", broken)
+
+
+def open_keeps_the_epoch(patch: Any) -> None:
+    """The old transaction is aborted, but its writer's late requests are let in."""
+    init = Transactions.init
+
+    def broken(self: Transactions, writer_id: str, timeout_s: float) -> int:
+        before = self._writers.get(writer_id)
+        epoch = None if before is None else before.epoch
+        init(self, writer_id, timeout_s)
+        if epoch is not None:
+            self._writers[writer_id].epoch = epoch
+        return self._writers[writer_id].epoch
+
+    patch(Transactions, "init", broken)
+
+
+def positions_outside_the_transaction(patch: Any) -> None:
+    """Positions count at once, whatever becomes of the transaction."""
+
+    async def broken(self: MemoryWriter, commit: Commit, _epoch: int) -> None:
+        await self._store_positions(commit)
+
+    patch(MemoryWriter, "_add_positions", broken)
+
+
+def membership_unchecked(patch: Any) -> None:
+    """Anybody may commit positions."""
+    patch(Group, "check", lambda _self, _member: None)
+
+
+def generation_unchecked(patch: Any) -> None:
+    """Any member may, of whichever generation."""
+
+    def broken(self: Group, member: Any) -> None:
+        self._member(member.member_id)
+
+    patch(Group, "check", broken)
+
+
+def failed_produce_ignored(patch: Any) -> None:
+    """The end is sent although an acknowledgement is missing."""
+    together = MemoryWriter._together
+
+    async def broken(self: MemoryWriter, steps: Any) -> None:
+        if len(steps) == 1:
+            await together(self, steps)
+        else:
+            await self._client.network.together(steps)
+
+    patch(MemoryWriter, "_together", broken)
+
+
+def lost_end_reply_is_success(patch: Any) -> None:
+    """Silence after EndTxn is taken for a yes."""
+    end = MemoryWriter._end
+
+    async def broken(self: MemoryWriter, epoch: int) -> None:
+        try:
+            await end(self, epoch)
+        except NoReply:
+            self._epoch = epoch + 1
+
+    patch(MemoryWriter, "_end", broken)
+
+
+def dead_writer_reused(patch: Any) -> None:
+    """After doubt the same epoch goes on."""
+    opened = MemoryWriter.open
+
+    async def broken(self: MemoryWriter) -> None:
+        if self._epoch >= 0 and self.state is WriterState.DEAD:
+            self.state = WriterState.READY
+            return
+        await opened(self)
+
+    patch(MemoryWriter, "open", broken)
+
+
+def pending_positions_not_waited_for(patch: Any) -> None:
+    """OffsetFetch without require_stable."""
+    patch(Group, "is_pending", lambda _self, _partition: False)
+
+
+def aborted_records_are_shown(patch: Any) -> None:
+    """A committed reader hands out aborted records."""
+
+    def broken(self: MemoryPartition, position: int, bytes_max: int, *, committed: bool) -> Read | None:
+        limit = self.stable_offset if committed else self.end_offset
+        if position >= limit:
+            return None
+        found = Read(position)
+        for batch in self.batches:
+            if position < batch.next_offset <= limit:
+                found.records.extend(batch.records)
+                found.next_offset = batch.next_offset
+                found.size_bytes += batch.size_bytes
+                if found.size_bytes >= bytes_max:
+                    break
+        return found
+
+    patch(MemoryPartition, "read", broken)
+
+
+def open_transactions_are_read_past(patch: Any) -> None:
+    """A committed reader does not stop at an open transaction, and never comes back to it."""
+    patch(MemoryPartition, "stable_offset", property(lambda self: self.end_offset))

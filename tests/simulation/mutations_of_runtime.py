@@ -1,0 +1,246 @@
+"""Broken promises of the runtime and of the state, each as a patch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamkit.kafka.ports import FetchedBatch
+from streamkit.runtime import assign, ingest, restore
+from streamkit.runtime.chain import RecordFailed
+from streamkit.runtime.commit import Committer, Frozen
+from streamkit.runtime.emit import Outbox
+from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.ingest import Intake
+from streamkit.runtime.restore import Restoring
+from streamkit.runtime.task import Task
+from streamkit.state.memory import MemoryStore
+from streamkit.state.task_state import TaskState
+from streamkit.testing.memory.batch import MemoryBatch
+
+
+def state_applied_before_commit(patch: Any) -> None:
+    """Changed state goes to the store when the span is frozen."""
+    freeze = TaskState.freeze
+
+    def broken(self: TaskState) -> dict[bytes, bytes | None]:
+        rows = freeze(self)
+        self.store.apply(rows, self.store.changelog_offset)
+        return rows
+
+    patch(TaskState, "freeze", broken)
+
+
+def tasks_kept_over_a_missed_generation(patch: Any) -> None:
+    """A worker that was away goes on as if nobody had taken its tasks meanwhile."""
+    patch(assign, "_follows", lambda before, _now: before is not None)
+
+
+def restore_end_before_the_fence(patch: Any) -> None:
+    """The changelog is copied up to where it ended before the former owner was fenced."""
+
+    async def broken(self: Restoring, reader: Any, store: Any, _name: str) -> Any:
+        changelog = self._task.changelog
+        reader.seek(changelog, store.changelog_offset)
+        stable = (await self._admin.end_offsets([changelog], committed=True))[changelog]
+        await self._copy(reader, store, stable)
+        record = restore.last_commit(store)
+        if record is not None:
+            await self._fence({record.writer_id})
+        await self._stable_positions()
+        return self._restored(store, record, {})
+
+    patch(Restoring, "_bring_up", broken)
+
+
+def restore_reads_uncommitted(patch: Any) -> None:
+    """Aborted changelog records are restored too."""
+    run = Restoring.run
+
+    class Uncommitted:
+        def __init__(self, log: Any) -> None:
+            self._log = log
+
+        def reader(self, *, committed: bool) -> Any:
+            return self._log.reader(committed=False)
+
+    async def broken(self: Restoring) -> Any:
+        self._log = Uncommitted(self._log)  # type: ignore[assignment]
+        return await run(self)
+
+    patch(Restoring, "run", broken)
+
+
+def restore_ignores_the_tail(patch: Any) -> None:
+    """A store that is there is taken as it is."""
+    copy = Restoring._copy
+
+    async def broken(self: Restoring, reader: Any, store: Any, end: int) -> None:
+        if store.changelog_offset == 0:
+            await copy(self, reader, store, end)
+
+    patch(Restoring, "_copy", broken)
+
+
+def overlay_kept_on_rewind(patch: Any) -> None:
+    """State of a dropped span stays."""
+    patch(TaskState, "drop", lambda _self: None)
+
+
+def outbox_kept_on_rewind(patch: Any) -> None:
+    """Output of a dropped span stays."""
+    patch(Outbox, "drop", lambda _self: None)
+
+
+def operators_not_bound_anew(patch: Any) -> None:
+    """What operators remember of a dropped span stays."""
+    rewind = Task.rewind
+
+    def broken(self: Task, outputs: Any) -> None:
+        chain = self._chain
+        rewind(self, outputs)
+        self._chain = chain or self._chain
+
+    patch(Task, "rewind", broken)
+
+
+def changelog_gets_a_stale_value(patch: Any) -> None:
+    """A key that was in the last span too is written with the value it had then."""
+    freeze = TaskState.freeze
+    before: dict[int, dict[bytes, bytes | None]] = {}
+
+    def broken(self: TaskState) -> dict[bytes, bytes | None]:
+        rows = freeze(self)
+        last = before.get(id(self), {})
+        before[id(self)] = dict(rows)
+        rows.update({key: last[key] for key in rows if key in last})
+        return rows
+
+    patch(TaskState, "freeze", broken)
+
+
+def commit_record_misses_an_input(patch: Any) -> None:
+    """Of several inputs one is left out."""
+    commit_record = Task.commit_record
+
+    def broken(self: Task, writer_id: str, plan: Any) -> Any:
+        whole = self.positions
+        self.positions = dict(list(whole.items())[: max(1, len(whole) - 1)])
+        try:
+            return commit_record(self, writer_id, plan)
+        finally:
+            self.positions = whole
+
+    patch(Task, "commit_record", broken)
+
+
+def position_behind_by_one(patch: Any) -> None:
+    """The last record of a slice is read again after a restart."""
+    _shift_positions(patch, -1)
+
+
+def position_ahead_by_one(patch: Any) -> None:
+    """The record after a slice is not read after a restart."""
+    _shift_positions(patch, 1)
+
+
+def _shift_positions(patch: Any, by: int) -> None:
+    advance = Intake._advance
+
+    def broken(self: Intake, last: Any) -> None:
+        advance(self, last)
+        if last is not None and last.offset + 1 + by <= self._next_offset:
+            self.task.positions[self.partition] = last.offset + 1 + by
+
+    patch(Intake, "_advance", broken)
+
+
+def first_offset_ignored(patch: Any) -> None:
+    """A batch entered in its middle is run from its beginning."""
+    patch(ingest, "_from_offset", lambda records, _first_offset: records)
+
+
+def landed_before_the_commit(patch: Any) -> None:
+    """A span counts as committed while its commit is in flight."""
+    write = Committer._write
+
+    async def broken(self: Committer, commit: Any, frozen: list[Frozen]) -> None:
+        for part in frozen:
+            part.task.landed(part.positions)
+        await write(self, commit, frozen)
+
+    patch(Committer, "_write", broken)
+
+
+def landed_at_the_open_positions(patch: Any) -> None:
+    """After a commit the positions of the span behind it count as committed."""
+    landed = Task.landed
+    patch(Task, "landed", lambda self, _positions: landed(self, self.positions))
+
+
+def condemned_record_dropped(patch: Any) -> None:
+    """A condemned record is passed over without a dead letter."""
+    put_aside = Failures.put_aside
+
+    def broken(self: Failures, task: Task, partition: Any, record: Any, reason: Any) -> None:
+        if record.offset not in task.condemned.get(partition, {}):
+            put_aside(self, task, partition, record, reason)
+
+    patch(Failures, "put_aside", broken)
+
+
+def failing_record_leaves_its_effects(patch: Any) -> None:
+    """A record that failed late is set aside on the spot, its state and output stay."""
+    judge = Failures.judge
+
+    def broken(self: Failures, task: Task, partition: Any, failed: RecordFailed) -> Verdict:
+        verdict = judge(self, task, partition, failed)
+        if verdict is not Verdict.RUN_AGAIN:
+            return verdict
+        reason = task.condemned[partition].pop(failed.record.offset)
+        self.put_aside(task, partition, failed.record, reason)
+        return Verdict.SET_ASIDE
+
+    patch(Failures, "judge", broken)
+
+
+def dead_letter_outside_the_span(patch: Any) -> None:
+    """Dead letters are written at once, whatever becomes of the span."""
+    put_aside = Failures.put_aside
+
+    def broken(self: Failures, *args: Any) -> None:
+        put_aside(self, *args)
+        lane = self._letters
+        broker = lane._writer._client.broker  # type: ignore[attr-defined]
+        for out in lane.take():
+            assert isinstance(out.batch, MemoryBatch)
+            broker.transactions.append(out.partition, out.batch)
+
+    patch(Failures, "put_aside", broken)
+
+
+def store_claims_more_than_it_has(patch: Any) -> None:
+    """The offset in the store is ahead of what is in it."""
+    apply = MemoryStore.apply
+
+    def broken(self: MemoryStore, writes: Any, changelog_offset: int) -> None:
+        apply(self, writes, changelog_offset + 5)
+
+    patch(MemoryStore, "apply", broken)
+
+
+def frozen_rows_not_read(patch: Any) -> None:
+    """While a span is being committed the next one reads what was there before it."""
+
+    def broken(self: TaskState, key: bytes) -> bytes | None:
+        return self._pending[key] if key in self._pending else self.store.get(key)
+
+    patch(TaskState, "find", broken)
+
+
+def tombstones_not_restored(patch: Any) -> None:
+    """Deletions in the changelog are passed over."""
+    rows = restore._rows
+
+    def broken(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:
+        return ((key, value) for key, value in rows(batch) if value is not None)
+
+    patch(restore, "_rows", broken)
