@@ -106,7 +106,7 @@ class Play:
         self.screen = screen
         self.rate = rate
         self.seconds = seconds
-        self.tally = Tally(seconds)
+        self.tally = Tally(rate, seconds)
         self._began = time.monotonic()
 
     @property
@@ -122,7 +122,7 @@ class Play:
     def restart_clock(self) -> None:
         """The visitors come now: from here on the seconds and the records count."""
         self._began = time.monotonic()
-        self.tally = Tally(self.seconds)
+        self.tally = Tally(self.rate, self.seconds)
         self.screen.begin()
 
     async def frame(self) -> list[WorkerSeen]:
@@ -148,7 +148,6 @@ async def tell(play: Play) -> Sent:
     await kill_one(play)
     while (sent := play.stage.sent()) is None:
         await play.frame()
-    play.say("■", f"the last of {sent.acknowledged:,} views is sent", "dim")
     await until_counted(play, sent)
     await play.stage.stop_workers()
     return sent

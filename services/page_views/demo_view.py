@@ -38,10 +38,12 @@ class WorkerSeen:
 class Tally:
     """What a reader of both topics knows so far."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, rate: float, seconds: float) -> None:
         self.sent = self.bots = self.counted = 0
         self.latest: Counter[str] = Counter()
         self._bucket_s = max(seconds / SPARK_WIDTH, 0.25)
+        # The expected rate stands at half the height: room for the dip after a crash, and for the burst after it.
+        self._spark_top = max(1.0, 2 * rate * self._bucket_s)
         self._sent_by_bucket: Counter[int] = Counter()
         self._counted_by_bucket: Counter[int] = Counter()
         self._recent: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
@@ -77,11 +79,11 @@ class Tally:
     def sparks(self) -> tuple[str, str]:
         """Both rates over time, on one scale; the last bucket is left out while it fills."""
         last = max(self._sent_by_bucket, default=0)
-        top = max([1, *self._sent_by_bucket.values(), *self._counted_by_bucket.values()])
-        return tuple(  # type: ignore[return-value]  # two of them
-            "".join(SPARKS[min(7, buckets[at] * 7 // top)] for at in range(last))
-            for buckets in (self._sent_by_bucket, self._counted_by_bucket)
-        )
+        return self._spark(self._sent_by_bucket, last), self._spark(self._counted_by_bucket, last)
+
+    def _spark(self, buckets: Counter[int], last: int) -> str:
+        heights = (round(buckets[at] / self._spark_top * len(SPARKS)) for at in range(last))
+        return "".join(SPARKS[min(height, len(SPARKS) - 1)] for height in heights)
 
 
 class Screen:

@@ -14,7 +14,6 @@ from rich import box
 
 import streamkit
 from streamkit.cli.output import Misuse, say_error
-from streamkit.errors import StreamkitError
 from streamkit.telemetry.logs import configure_logs
 
 DEBUG_FLAG = "--debug"
@@ -52,22 +51,8 @@ def command_line(noun: str | None = None) -> App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error leaves this function."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = DEBUG_FLAG in given
     try:
-        configure_logs()
-        words = [each for each in given if each != DEBUG_FLAG]
-        app = command_line(words[0] if words else None)
-        result = app(words, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
-    except CycloptsError as error:
-        say_error(_misuse(error), debug=debug)
-        return 2
-    except Misuse as error:
-        say_error(error, debug=debug)
-        return 2
-    except StreamkitError as error:
-        say_error(error, debug=debug)
-        return 1
+        return _run([each for each in given if each != DEBUG_FLAG])
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -75,8 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence: words, not a traceback
-        say_error(error, debug=debug)
-        return 1
+        say_error(error, debug=DEBUG_FLAG in given)
+        return 2 if isinstance(error, Misuse) else 1
+
+
+def _run(words: list[str]) -> int:
+    configure_logs()
+    app = command_line(words[0] if words else None)
+    try:
+        result = app(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise _misuse(error) from error
+    sys.stdout.flush()
     return result if isinstance(result, int) else 0
 
 

@@ -26,6 +26,7 @@ _JOIN_S = 0.005
 # never waits for this.
 _GATHER_S = 0.01
 _SMALL_BYTES = 64 * 1024
+_ANSWER_BYTES_MIN = 256 * 1024
 
 _FORBIDDEN = {Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED}
 _UNREADABLE = {Code.UNSUPPORTED_VERSION, 76}  # 76: the broker cannot send this compression to us
@@ -60,6 +61,7 @@ class BrokerFetch:
         self._intake = intake
         self._homeless = homeless
         self._committed = committed
+        self._answer_bytes = intake.limits.answer_bytes
         self._feeds: dict[TopicPartition, Feed] = {}
         self._loop = asyncio.get_running_loop()
         self._slots = (_Slot(lanes[0]), _Slot(lanes[1]))
@@ -111,18 +113,21 @@ class BrokerFetch:
         for feed in wanted:
             feed.in_flight = slot
             by_topic.setdefault(feed.partition.topic, []).append(feed.asked)
-        call = fetch(by_topic, wait_s, self._intake.limits.answer_bytes, committed=self._committed)
+        call = fetch(by_topic, wait_s, self._answer_bytes, committed=self._committed)
         slot.until = self._loop.time() + wait_s
         try:
             answer = await self._connection.send(self.node, call, slot.lane)
             out_of_range = self._accept_all(slot, answer)
         except NoAnswer:
+            # On a slow line a full answer may take longer than the client waits for it: ask for less and less.
+            self._answer_bytes = max(_ANSWER_BYTES_MIN, self._answer_bytes // 2)
             self._lose(wanted)
             return 0
         finally:
             slot.until = None
             for feed in wanted:
                 feed.in_flight = None
+        self._answer_bytes = min(self._intake.limits.answer_bytes, self._answer_bytes * 2)
         for feed in out_of_range:
             await self._judge_position(feed)
         return sum(len(fetched.data) for fetched in answer)

@@ -6,7 +6,7 @@ same sequence number: the broker keeps one copy.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from streamkit.errors import Bug, WriterDead
@@ -72,11 +72,16 @@ class Delivery:
         self.sequences = Sequences()
         self.trouble = ""
 
-    async def watch(self, partitions: Iterable[TopicPartition]) -> None:
+    async def watch(self, partitions: Sequence[TopicPartition]) -> None:
         """Learn who leads these partitions, before anything is sent."""
         topics = {partition.topic for partition in partitions}
-        if not topics <= self._watched:
-            await self._connection.watch(topics)
+        if topics <= self._watched:
+            return
+        await self._connection.watch(topics)
+        leaderless = [partition for partition in partitions if self._connection.leader(partition) is None]
+        if leaderless:
+            self.trouble = f"{leaderless[0]} has no leader"
+        else:
             self._watched |= topics
 
     async def send(self, batches: Sequence[OutBatch]) -> dict[TopicPartition, int]:

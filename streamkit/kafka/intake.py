@@ -4,6 +4,7 @@
 """
 
 from collections import deque
+from typing import NoReturn
 
 from streamkit.errors import StreamkitError
 from streamkit.kafka.fetch_calls import FetchLimits, asked
@@ -85,7 +86,7 @@ class Intake:
             self.arrived.set()
 
     def fail(self, feed: Feed, error: StreamkitError) -> None:
-        """Let the next poll raise this; until then the partition rests."""
+        """Let a poll raise this when nothing else is left to hand out; until then the partition rests."""
         if feed.live:
             feed.error = error
             self._loaded[feed.partition] = feed
@@ -102,32 +103,29 @@ class Intake:
         """What waits in partitions that are not paused, at most `poll_bytes` of it opened.
 
         Raises:
-            Misconfigured: a partition failed. What other partitions had before it is handed out first.
+            Misconfigured: a partition failed, and nothing else is left to hand out.
         """
         self.arrived.clear()
         taken: list[FetchedBatch] = []
+        failed: Feed | None = None
         left = self.limits.poll_bytes
         for feed in list(self._loaded.values()):
             try:
                 left -= self._take_feed(feed, taken, left)
-            except StreamkitError:
-                if taken:
-                    self.arrived.set()
-                    break
-                raise
+            except StreamkitError as error:
+                feed.error = error
+            if feed.error is not None and failed is None:
+                failed = feed
             if left <= 0:
-                self.arrived.set()
                 break
+        if failed is not None and not taken:
+            self._raise(failed)
+        if left <= 0 or failed is not None:
+            self.arrived.set()
         return taken
 
     def _take_feed(self, feed: Feed, taken: list[FetchedBatch], size_max: int) -> int:
-        if feed.error is not None:
-            if not taken:
-                # Raised once; then the partition is tried again, and fails again if nobody mended it.
-                error, feed.error = feed.error, None
-                raise error
-            raise feed.error
-        if feed.paused:
+        if feed.paused or feed.error is not None:
             return 0
         size = 0
         while feed.chunks and size < size_max:
@@ -144,3 +142,11 @@ class Intake:
         if feed.chunks:
             self._loaded[feed.partition] = feed
         return size
+
+    def _raise(self, feed: Feed) -> NoReturn:
+        """Raised once; then the partition is tried again, and fails again if nobody mended it."""
+        assert feed.error is not None
+        error, feed.error = feed.error, None
+        if not feed.chunks:
+            self._loaded.pop(feed.partition, None)
+        raise error

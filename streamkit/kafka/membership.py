@@ -6,6 +6,7 @@ we hold, the leader runs `assignor.py`, `sync` brings the decision. The heartbea
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from typing import TypeVar
@@ -32,6 +33,8 @@ from streamkit.kafka.wire import Call
 from streamkit.model.ids import TaskId
 
 R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 # A new round begins when every member has noticed it at its heartbeat, so this bounds how long a change takes. One
 # heartbeat costs 0.1 ms.
@@ -133,6 +136,7 @@ class KafkaMembership:
         self._rejoin.clear()
         member = Member(self._options.group, joined.member_id, joined.generation)
         self._beating = asyncio.create_task(self._beat(member))
+        self._beating.add_done_callback(self._on_silence)
         return Assignment(member, decision.tasks, frozenset(decision.writers))
 
     async def leave(self) -> None:
@@ -146,6 +150,7 @@ class KafkaMembership:
                     )
             except (TimeoutError, Misconfigured, Retry):
                 pass  # the session time-out does the same, later
+            self._lost = True
         self._member_id = ""
         await self.close()
 
@@ -169,6 +174,7 @@ class KafkaMembership:
                 self._member_id = joined.member_id
             elif joined.error in _AGAIN:
                 self._forget_member(joined.error)
+                await asyncio.sleep(_PAUSE_FIRST_S)
             else:
                 self._judge(joined.error, "JoinGroup")
 
@@ -203,8 +209,6 @@ class KafkaMembership:
             # Once silent for a session we may have been taken for dead, whatever the broker says now.
             if code in _EVICTED or self._lost or self._silent_too_long():
                 self._forget_member(code)
-                self._lost = True
-                self._rejoin.set()
                 return
             if code == Code.REBALANCE_IN_PROGRESS:
                 self._rejoin.set()
@@ -214,6 +218,14 @@ class KafkaMembership:
             else:
                 await asyncio.sleep(min(interval_s, _PAUSE_LAST_S))
 
+    def _on_silence(self, beating: asyncio.Task[None]) -> None:
+        """However the heartbeat ended, unless we stopped it: we do not count as a member any more."""
+        if not beating.cancelled():
+            self._lost = True
+            self._rejoin.set()
+            if (error := beating.exception()) is not None:
+                _log.error("the heartbeat broke", exc_info=error)
+
     def _silent_too_long(self) -> bool:
         return time.monotonic() - self._heard > self._options.session_timeout_s
 
@@ -221,7 +233,7 @@ class KafkaMembership:
         try:
             async with asyncio.timeout(timeout_s):
                 code = await self._ask(call, self._heartbeat_lane)
-        except TimeoutError:
+        except (TimeoutError, Misconfigured):
             # The next one must not queue behind this one on a connection that may be dead.
             self._connection.drop(self._heartbeat_lane)
             self._coordinator = None

@@ -197,7 +197,7 @@ class KafkaWriter:
 
     async def _write(self, commit: Commit) -> dict[TopicPartition, int]:
         """The order of things, by guarantee."""
-        await self._delivery.watch(out.partition for out in commit.batches)
+        await self._delivery.watch([out.partition for out in commit.batches])
         if self._transactional:
             return await self._transaction(commit)
         if self._options.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -284,6 +284,12 @@ class KafkaWriter:
                     pass
                 case Verdict.MOVED | Verdict.DOUBT if second:
                     lost = lost or judged.verdict is Verdict.DOUBT
+                case Verdict.DOUBT:
+                    raise WriterDead(
+                        "the end of the transaction got no answer, its outcome is not known",
+                        where=self.writer_id,
+                        detail=self._coordinator.trouble,
+                    )
                 case Verdict.FENCED if lost:
                     # The first one may have committed before we were fenced.
                     raise error_for(

@@ -30,7 +30,7 @@ from streamkit.testing.virtual_time import VirtualLoop, run
 
 PARTITIONS = 4
 RECORDS = 200
-SEEDS = range(15)
+SEEDS = range(8)
 FAULTS = {Fate.REQUEST_LOST: 0.002, Fate.REPLY_LOST: 0.002, Fate.REQUEST_LATE: 0.002}
 
 

@@ -16,11 +16,11 @@ from streamkit.kafka.reader import KafkaReader
 from streamkit.model.ids import TopicPartition
 
 
-def create_topic(bootstrap: str, partitions: int = 1, **config: str) -> str:
+def create_topic(bootstrap: str, partitions: int = 1, *, replication: int = 1, **config: str) -> str:
     name = f"topic-{uuid.uuid4().hex[:8]}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
+    admin.create_topics([NewTopic(name, partitions, replication, config=settings)])[name].result(20)
     return name
 
 

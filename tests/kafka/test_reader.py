@@ -3,17 +3,13 @@
 import asyncio
 import contextlib
 import time
-import uuid
 
 import pytest
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 import streamkit.kafka.reader as reader_module
-from streamkit.errors import Misconfigured
 from streamkit.kafka.fetch_calls import FetchLimits
 from streamkit.model.ids import TopicPartition
-from streamkit.testing.broker import Broker, start_broker
+from streamkit.testing.broker import Broker
 from tests.kafka.auditor import (
     connected,
     create_topic,
@@ -304,60 +300,6 @@ async def test_two_readers_of_one_connection_do_not_wait_for_each_other(
         await busy.close()
 
 
-async def test_a_position_that_retention_passed_names_the_bounds_and_the_way_out(
-    kafka_broker: Broker, place: TopicPartition
-) -> None:
-    write(kafka_broker.bootstrap, place, numbered(30))
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    deleted = admin.delete_records([ClientPartition(place.topic, 0, 20)])
-    for outcome in deleted.values():
-        outcome.result(20)
-    async with reading(kafka_broker.bootstrap) as reader:
-        for position in (5, 31):
-            reader.seek(place, position)
-            with pytest.raises(Misconfigured, match="holds offsets 20 to 30") as raised:
-                await reader.poll(10.0)
-            assert f"position {position} " in raised.value.problem
-            assert raised.value.where == str(place)
-            assert "streamkit offsets reset" in raised.value.hint
-        with pytest.raises(Misconfigured, match="position 31"):
-            await reader.poll(10.0)
-        reader.seek(place, 20)
-        assert await read_values(reader, 10) == numbered(10, start=20)
-
-
-async def test_a_missing_topic_is_reported_and_does_not_delay_others(
-    kafka_broker: Broker, place: TopicPartition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader_module, "MISSING_S", 2.0)
-    missing = f"missing-{uuid.uuid4().hex[:8]}"
-    write(kafka_broker.bootstrap, place, numbered(3))
-    async with reading(kafka_broker.bootstrap) as reader:
-        reader.seek(TopicPartition(missing, 0), 0)
-        await asyncio.sleep(0.5)
-        begun = time.monotonic()
-        reader.seek(place, 0)
-        assert await read_values(reader, 3) == numbered(3)
-        assert time.monotonic() - begun < 0.5
-        with pytest.raises(Misconfigured, match=f'topic "{missing}" does not exist'):
-            await reader.poll(10.0)
-        reader.forget(TopicPartition(missing, 0))
-        reader.seek(TopicPartition(place.topic, 7), 0)
-        with pytest.raises(Misconfigured, match="has 1 partitions, so there is no partition 7"):
-            await reader.poll(10.0)
-
-
-async def test_a_topic_created_while_we_wait_is_read(kafka_broker: Broker) -> None:
-    topic = f"late-{uuid.uuid4().hex[:8]}"
-    async with reading(kafka_broker.bootstrap) as reader:
-        reader.seek(TopicPartition(topic, 0), 0)
-        assert await reader.poll(0.5) == []
-        admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
-        write(kafka_broker.bootstrap, TopicPartition(topic, 0), numbered(2))
-        assert await read_values(reader, 2) == numbered(2)
-
-
 async def test_a_batch_larger_than_the_fetch_is_still_read(
     kafka_broker: Broker, place: TopicPartition
 ) -> None:
@@ -388,17 +330,3 @@ async def test_small_answers_are_shared_fairly_among_partitions(kafka_broker: Br
             if len(first_full) == 6:
                 break
     assert min(first_full.values()) > 25
-
-
-async def test_a_restarted_broker_is_read_again() -> None:
-    with start_broker() as broker:
-        place = TopicPartition(create_topic(broker.bootstrap), 0)
-        write(broker.bootstrap, place, numbered(10))
-        async with reading(broker.bootstrap) as reader:
-            reader.seek(place, 0)
-            assert await read_values(reader, 10) == numbered(10)
-            broker.kill(0)
-            assert await reader.poll(1.0) == []
-            await asyncio.to_thread(broker.restart, 0)
-            await asyncio.to_thread(write, broker.bootstrap, place, numbered(10, start=10))
-            assert await read_values(reader, 10) == numbered(10, start=10)

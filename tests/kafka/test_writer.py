@@ -37,6 +37,7 @@ async def test_a_commit_is_visible_on_all_partitions_with_its_position(
 
 
 async def test_a_new_cluster_speaks_transaction_version_2(site: Site) -> None:
+    await site.require_version_2()
     writer = site.writer()
     await writer.open()
     await writer.commit(site.commit(writer, {0: [b"a"]}, 1))

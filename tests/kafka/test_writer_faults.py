@@ -200,11 +200,13 @@ async def test_a_group_in_the_middle_of_a_round_is_asked_again_but_not_for_ever(
 
 @pytest.mark.parametrize("rule", [lost_request, lost_answer], ids=["request", "answer"])
 async def test_version_2_asks_for_a_lost_end_again_and_the_answer_is_decisive(site: Site, rule: Rule) -> None:
+    await site.require_version_2()
     await commit_under(site, END, first(1, rule))
     await check_all_three(site)
 
 
 async def test_version_2_repeats_an_end_that_a_busy_coordinator_refused(site: Site) -> None:
+    await site.require_version_2()
     writer = site.writer()
     await writer.open()
     for code in (14, 15, 16, 51):

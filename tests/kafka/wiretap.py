@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import confluent_kafka as other
+import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from streamkit.config import Security
@@ -25,7 +26,7 @@ from streamkit.kafka.ports import (
     WriterOptions,
 )
 from streamkit.kafka.produce_calls import Ack
-from streamkit.kafka.transaction_calls import Reply
+from streamkit.kafka.transaction_calls import Reply, api_versions
 from streamkit.kafka.wire import Call, Fields
 from streamkit.kafka.writer import KafkaWriter
 from streamkit.model.ids import TopicPartition
@@ -159,6 +160,11 @@ class Site:
         options = MemberOptions(f"{self.name}-group", "w", (StageTasks("one", 1),))
         self._membership = KafkaMembership(self.wire, options)
         await self.rejoin()
+
+    async def require_version_2(self) -> None:
+        abilities = await self.wire.send(self.wire.any_node(), api_versions(), Lane.METADATA)
+        if abilities.transaction_version < 2:
+            pytest.skip("the cluster's transaction.version is below 2")
 
     async def rejoin(self) -> None:
         """A new generation of the group."""

@@ -19,7 +19,16 @@ from tests.simulation.world import RawRecord, World
 def check_all(world: World) -> list[str]:
     """Every violation that can be seen now."""
     found: list[str] = []
-    for check in (check_output, check_letters, check_log, check_positions, check_epochs, check_state, check_disks):
+    for check in (
+        check_output,
+        check_letters,
+        check_log,
+        check_positions,
+        check_epochs,
+        check_state,
+        check_disks,
+        check_open,
+    ):
         found += check(world)
     return found
 
@@ -83,7 +92,9 @@ def check_log(world: World) -> Iterable[str]:
                 continue
             seen = partition.read(0, 1 << 60, committed=True)
             view = [] if seen is None else [record.offset for record in seen.records]
-            raw = [record.offset for batch in partition.batches if committed(batch) for record in batch.records]
+            raw = [
+                record.offset for batch in partition.batches if committed(batch) for record in batch.records
+            ]
             if view != raw:
                 yield f"I5: {partition.name} shows {view}, committed are {raw}"
 
@@ -216,6 +227,18 @@ def check_disks(world: World) -> Iterable[str]:
             wanted = fold(history, content.changelog_offset)
             if content.entries != wanted:
                 yield f"I7: disk {number}, {name}: {difference(content.entries, wanted)}"
+
+
+def check_open(world: World) -> Iterable[str]:
+    """I14: a worker at rest holds the stores of its tasks open, and no other."""
+    for worker in world.workers:
+        if worker.agent is None:
+            continue
+        tasks = worker.agent.roster.tasks
+        held = sorted(name for name, store in worker.disk._holders.items() if store.is_open)
+        guests = sum(store.is_open for store in worker.disk._guests)
+        if guests or held != sorted(f"{task.stage}-{task.partition}" for task in tasks):
+            yield f"I14: {worker.name} runs {len(tasks)} tasks, holds {held} and {guests} spare stores open"
 
 
 def difference(got: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> str:

@@ -50,15 +50,6 @@ def membership_unchecked(patch: Any) -> None:
     patch(Group, "check", lambda _self, _member: None)
 
 
-def generation_unchecked(patch: Any) -> None:
-    """Any member may, of whichever generation."""
-
-    def broken(self: Group, member: Any) -> None:
-        self._member(member.member_id)
-
-    patch(Group, "check", broken)
-
-
 def failed_produce_ignored(patch: Any) -> None:
     """The end is sent although an acknowledgement is missing."""
     together = MemoryWriter._together

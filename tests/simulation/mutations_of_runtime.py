@@ -59,7 +59,7 @@ def restore_reads_uncommitted(patch: Any) -> None:
         def __init__(self, log: Any) -> None:
             self._log = log
 
-        def reader(self, *, committed: bool) -> Any:
+        def reader(self, *, committed: bool) -> Any:  # noqa: ARG002 - that is the fault
             return self._log.reader(committed=False)
 
     async def broken(self: Restoring) -> Any:
@@ -145,17 +145,17 @@ def position_ahead_by_one(patch: Any) -> None:
 def _shift_positions(patch: Any, by: int) -> None:
     advance = Intake._advance
 
-    def broken(self: Intake, last: Any) -> None:
-        advance(self, last)
-        if last is not None and last.offset + 1 + by <= self._next_offset:
-            self.task.positions[self.partition] = last.offset + 1 + by
+    def broken(self: Intake, offset: int) -> None:
+        advance(self, offset)
+        if offset != self._next_offset:
+            self.task.positions[self.partition] = offset + by
 
     patch(Intake, "_advance", broken)
 
 
 def first_offset_ignored(patch: Any) -> None:
     """A batch entered in its middle is run from its beginning."""
-    patch(ingest, "_from_offset", lambda records, _first_offset: records)
+    patch(ingest, "_from_offset", lambda batch: iter(list(batch.records)))
 
 
 def landed_before_the_commit(patch: Any) -> None:

@@ -69,7 +69,9 @@ class Nemesis:
 
     def _kill_at(self, action: Action, worker: Worker) -> None:
         if worker.life is not None:
-            worker.life.network.trap = Trap(action.trap, lambda: self._kill(action, worker), after=action.after)
+            worker.life.network.trap = Trap(
+                action.trap, lambda: self._kill(action, worker), after=action.after
+            )
 
     def _freeze(self, action: Action, worker: Worker) -> None:
         if worker.life is not None and not worker.life.network.is_frozen:
@@ -80,7 +82,9 @@ class Nemesis:
 
     def _freeze_at(self, action: Action, worker: Worker) -> None:
         if worker.life is not None:
-            worker.life.network.trap = Trap(action.trap, lambda: self._freeze(action, worker), after=action.after)
+            worker.life.network.trap = Trap(
+                action.trap, lambda: self._freeze(action, worker), after=action.after
+            )
 
     def _cut(self, action: Action, worker: Worker) -> None:
         if worker.life is not None and not worker.life.network.is_cut:
@@ -96,7 +100,9 @@ class Nemesis:
         network = worker.life.network
         fates = (Fate.REQUEST_LOST, Fate.REPLY_LOST, Fate.REQUEST_LATE)
         network.chances = dict(zip(fates, action.chances, strict=True))
-        network.only = None if action.after else ("writer.produce", "writer.positions", "writer.end", action.trap)
+        network.only = (
+            None if action.after else ("writer.produce", "writer.positions", "writer.end", action.trap)
+        )
         self._world.trace.count("storm")
 
         def calm() -> None:

@@ -124,7 +124,9 @@ class Making:
 
     def events(self) -> sk.Stream[Event]:
         """All sources as one stream, with the checks that come first."""
-        first, *others = [self.pipeline.read(topic, name=f"read_{name}") for name, topic in self.topics.items()]
+        first, *others = [
+            self.pipeline.read(topic, name=f"read_{name}") for name, topic in self.topics.items()
+        ]
         stream = first.union(*others) if others else first
         return stream.map(check_early).filter(is_wanted)
 

@@ -5,6 +5,7 @@ says which order it took, and every number in it must follow from that order.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from tests.simulation.pipelines import RECENT, Event, Out, bucket
 from tests.simulation.scenario import Scenario
@@ -57,7 +58,7 @@ def _check_key(shape: str, key: str, events_: list[Event], values: list[object])
             yield f"I1 I3: key {key} had {len(events_)} records and counts {values}"
     elif shape == "latest":
         last = values[-1] if values else 0
-        if last != len(events_) or any(a >= b for a, b in zip(values, values[1:], strict=False)):  # type: ignore[operator]
+        if last != len(events_) or any(a >= b for a, b in pairwise(values)):  # type: ignore[operator]
             yield f"I1 I3: key {key} had {len(events_)} records and latest counts {values}"
     else:
         outs = [value for value in values if isinstance(value, Out)]

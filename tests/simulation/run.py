@@ -60,7 +60,9 @@ def run_many(seeds: range, *, jobs: int, first: bool) -> int:
         now = time.monotonic()
         if now - shown > PROGRESS_EVERY_S:
             shown = now
-            print(f"{done}/{len(seeds)} seeds, {done / (now - started):.1f}/s, {failed} failed", file=sys.stderr)
+            print(
+                f"{done}/{len(seeds)} seeds, {done / (now - started):.1f}/s, {failed} failed", file=sys.stderr
+            )
     took_s = time.monotonic() - started
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(faults.items())))
     print(

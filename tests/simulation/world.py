@@ -58,7 +58,9 @@ class LifeStores:
 class Life:
     """One process, from its start to its end."""
 
-    def __init__(self, broker: MemoryBroker, network: SimNetwork, disk: MemoryStores, fetch_bytes: int) -> None:
+    def __init__(
+        self, broker: MemoryBroker, network: SimNetwork, disk: MemoryStores, fetch_bytes: int
+    ) -> None:
         self.network = network
         self.log = MemoryLog(broker, network, fetch_bytes_max=fetch_bytes)
         self.stores = LifeStores(disk)
@@ -170,7 +172,9 @@ class World:
 
     def new_disk(self) -> MemoryStores:
         chance, kind = stream(self.scenario.seed, f"disk {len(self.disks)}"), self.scenario.survives
-        survives = {"all": None, "some": lambda _, count: chance.randint(0, count), "none": lambda *_: 0}[kind]
+        survives = {"all": None, "some": lambda _, count: chance.randint(0, count), "none": lambda *_: 0}[
+            kind
+        ]
         self.disks.append(MemoryStores(survives))
         return self.disks[-1]
 
@@ -244,7 +248,9 @@ class World:
             self.idle_disks.remove(worker.disk)
         else:
             worker.disk = self.new_disk()
-        worker.name = f"{worker.name.partition('_')[0]}_{len(self.disks)}_{len(self.idle_disks)}_{worker.lives}"
+        worker.name = (
+            f"{worker.name.partition('_')[0]}_{len(self.disks)}_{len(self.idle_disks)}_{worker.lives}"
+        )
         worker.remember_member("")
 
     # -- rest -----------------------------------------------------------------------------------------------------
@@ -325,5 +331,9 @@ def describe(error: BaseException) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     code = None if trace is None else trace.tb_frame.f_code
-    where = "" if code is None or trace is None else f" ({code.co_filename.rpartition('/streamkit/')[2]}:{trace.tb_lineno})"
+    where = (
+        ""
+        if code is None or trace is None
+        else f" ({code.co_filename.rpartition('/streamkit/')[2]}:{trace.tb_lineno})"
+    )
     return f"{type(error).__name__}: {error}{where}"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -228,9 +229,8 @@ def test_a_round_puts_out_who_does_not_come_in_time(broker: MemoryBroker) -> Non
     assert group.phase is Phase.JOINING
     for now in (5, 14, 23):  # it lives, but does not come
         broker.tick(now)
-        assert (
-            refusal(lambda now=now: group.heartbeat(Member("g", first, 1), now)) is Code.REBALANCE_IN_PROGRESS
-        )  # type: ignore[misc]
+        beat = partial(group.heartbeat, Member("g", first, 1), now)
+        assert refusal(beat) is Code.REBALANCE_IN_PROGRESS
     broker.tick(31)
     assert (group.phase, group.generation, list(group.members)) == (Phase.STABLE, 2, ["v-2"])
     assert refusal(lambda: group.heartbeat(Member("g", first, 1), 31)) is Code.UNKNOWN_MEMBER_ID
@@ -255,7 +255,7 @@ def test_positions_of_another_generation_are_refused_and_begin_no_transaction(br
         (Member("g", member_id, 2), Code.ILLEGAL_GENERATION),
         (Member("g", "x", 1), Code.UNKNOWN_MEMBER_ID),
     ):
-        assert refusal(lambda stale=stale: tx.add_positions("w", 0, stale, {P: 1}, 0)) is code  # type: ignore[misc]
+        assert refusal(partial(tx.add_positions, "w", 0, stale, {P: 1}, 0)) is code
     assert tx.open_count() == 0
 
 

@@ -74,14 +74,22 @@ async def main():
     return order, asyncio.get_running_loop().trace
 print(run(main(), 7))
 """
+    # Memory with other holes in it, so that tasks lie at other addresses.
+    holes = """
+import random
+random.seed({seed})
+blocks = [bytearray(random.randrange(100, 900)) for _ in range(3000)]
+random.shuffle(blocks)
+del blocks[:1500]
+"""
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", f"x = [object() for _ in range({padding})]\n{program}"],
-            env={"PYTHONHASHSEED": str(padding)},
+            [sys.executable, "-c", holes.format(seed=seed) + program],
+            env={"PYTHONHASHSEED": str(seed)},
             capture_output=True,
             check=True,
         ).stdout
-        for padding in (1, 5000)
+        for seed in (1, 2, 3)
     }
     assert len(outputs) == 1
 

@@ -1,0 +1,214 @@
+"""The rig: real worker processes, a steady load, faults, and an audit by a client that is not ours."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS = 4
+USERS = 150
+# A pipeline that makes no progress for this long is stuck. The longest honest wait is a worker that died while it was
+# joining (a session) behind a transaction that has to time out (30 s, swept every 10).
+STUCK_S = 90.0
+
+
+class Load(threading.Thread):
+    """Sends visits at a steady rate until it is stopped; every acknowledged visit must come out again."""
+
+    def __init__(self, brokers: str, topic: str, rate: int) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": brokers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "partitioner": "murmur2_random",
+                "message.timeout.ms": 120_000,
+            }
+        )
+        self._topic = topic
+        self._rate = rate
+        self._stopping = threading.Event()
+        self.sent: dict[str, int] = {}
+        self.total = 0
+
+    def run(self) -> None:
+        started = time.monotonic()
+        while not self._stopping.is_set():
+            while self.total < (time.monotonic() - started) * self._rate:
+                user = f"user-{self.total * 7919 % USERS}"
+                number = self.sent[user] = self.sent.get(user, 0) + 1
+                value = json.dumps({"user": user, "number": number}).encode()
+                self._producer.produce(self._topic, value, user.encode())
+                self.total += 1
+            self._producer.poll(0)
+            time.sleep(0.005)
+
+    def finish(self) -> None:
+        """Stop sending; returns when the broker has acknowledged everything."""
+        self._stopping.set()
+        self.join()
+        left = self._producer.flush(120)
+        assert left == 0, f"{left} visits were never acknowledged"
+
+
+class Audit:
+    """Reads what was committed, in order, and compares every record with what must stand there."""
+
+    def __init__(self, brokers: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": brokers,
+                "group.id": f"audit-{uuid.uuid4().hex}",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        self.last: dict[str, int] = {}
+        self.total = 0
+        self.faults: list[str] = []
+
+    def read(self, timeout_s: float) -> int:
+        """Check what came; returns how many records that were."""
+        try:
+            messages = self._consumer.consume(5000, timeout_s)
+        except KafkaException:
+            return 0
+        fine = [message for message in messages if message.error() is None]
+        for message in fine:
+            self._check(json.loads(message.value()), f"{message.partition()}@{message.offset()}")
+        self.total += len(fine)
+        return len(fine)
+
+    def _check(self, tally: dict[str, int | str], place: str) -> None:
+        user = str(tally["user"])
+        expected = self.last.get(user, 0) + 1
+        if (tally["number"], tally["count"]) != (expected, expected):
+            self.faults.append(f"{place}: {tally}, expected visit and count {expected}")
+        self.last[user] = expected
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Rig:
+    """One run of the pipeline under fire."""
+
+    def __init__(self, brokers: str, folder: Path, *, workers: int = 2, rate: int = 1500) -> None:
+        self.run = uuid.uuid4().hex[:8]
+        self.brokers = brokers
+        self._folder = folder
+        self._log = (folder / "workers.log").open("ab")
+        admin = AdminClient({"bootstrap.servers": brokers})
+        self._topics = (f"visits-{self.run}", f"tallies-{self.run}")
+        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in self._topics]).values():
+            made.result()
+        self.workers = [self._start() for _ in range(workers)]
+        self.load = Load(brokers, self._topics[0], rate)
+        self.audit = Audit(brokers, self._topics[1])
+        self.random = random.Random(self.run)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.crash.worker",
+            self.run,
+            self.brokers,
+            str(self._folder / "state"),
+        ]
+        return subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+
+    def watch(self, seconds: float) -> None:
+        """Let it work, and audit what comes out meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.audit.read(min(left, 0.2))
+            self.raise_dead()
+
+    def raise_dead(self) -> None:
+        """A worker must never end by itself."""
+        for worker in self.workers:
+            code = worker.poll()
+            assert code is None, f"a worker ended by itself with {code}:\n{self.log_tail()}"
+
+    def wait_for(self, total: int) -> None:
+        """Audit until this many records came out."""
+        moved = time.monotonic()
+        while self.audit.total < total:
+            if self.audit.read(0.5):
+                moved = time.monotonic()
+            assert time.monotonic() - moved < STUCK_S, f"stuck at {self.audit.total}:\n{self.log_tail()}"
+            self.raise_dead()
+
+    def kill(self, index: int | None = None) -> None:
+        """kill -9 of a worker, and a new one in its place."""
+        index = self.random.randrange(len(self.workers)) if index is None else index
+        self.workers[index].kill()
+        self.workers[index].wait()
+        self.workers[index] = self._start()
+
+    def freeze(self, index: int) -> None:
+        """SIGSTOP: alive, but it does not answer."""
+        os.kill(self.workers[index].pid, signal.SIGSTOP)
+
+    def thaw(self, index: int) -> None:
+        """SIGCONT: a zombie that believes it still owns its tasks."""
+        os.kill(self.workers[index].pid, signal.SIGCONT)
+
+    def join(self) -> None:
+        """One more worker."""
+        self.workers.append(self._start())
+
+    def leave(self, index: int = 0) -> None:
+        """SIGTERM: the worker commits, leaves and ends with 0."""
+        worker = self.workers.pop(index)
+        worker.terminate()
+        assert worker.wait(60) == 0, self.log_tail()
+
+    def finish(self) -> None:
+        """End the load, wait until everything came out, and judge."""
+        self.load.finish()
+        self.wait_for(self.load.total)
+        assert self.audit.read(2.0) == 0, "there is more than was sent"
+        assert not self.audit.faults, "\n".join(self.audit.faults[:10])
+        assert self.audit.last == self.load.sent
+        while self.workers:
+            self.leave()
+
+    def log_tail(self) -> str:
+        """The end of what the workers said."""
+        return (self._folder / "workers.log").read_text(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        """End whatever is left."""
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+        self.audit.close()
+        self._log.close()
+
+
+@contextmanager
+def rig(brokers: str, folder: Path, **options: int) -> Iterator[Rig]:
+    """A run with its load started; ends every process, whatever happens."""
+    made = Rig(brokers, folder, **options)
+    try:
+        made.wait_for(0)
+        made.load.start()
+        made.wait_for(200)
+        yield made
+    finally:
+        made.close()

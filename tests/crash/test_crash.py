@@ -1,0 +1,46 @@
+"""The truth: real processes, a real broker, real kills, judged by a client that is not ours."""
+
+import pytest
+
+from streamkit.testing.broker import start_broker
+from tests.crash.rig import rig
+
+pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(600)]
+
+
+def test_workers_killed_at_random_moments_lose_and_repeat_nothing(kafka_broker, tmp_path):
+    with rig(kafka_broker.bootstrap, tmp_path, workers=2) as run:
+        for _ in range(20):
+            run.watch(run.random.uniform(0.2, 2.5))
+            run.kill()
+        run.finish()
+
+
+def test_zombies_are_fenced_and_come_back(kafka_broker, tmp_path):
+    with rig(kafka_broker.bootstrap, tmp_path, workers=2) as run:
+        for turn in range(3):
+            run.freeze(turn % 2)
+            before = run.audit.total
+            run.watch(9.0)  # longer than the session: the other worker owns everything by now
+            assert run.audit.total > before, f"nobody took over:\n{run.log_tail()}"
+            run.thaw(turn % 2)
+            run.watch(2.0)
+        run.finish()
+
+
+def test_workers_join_and_leave_under_load(kafka_broker, tmp_path):
+    with rig(kafka_broker.bootstrap, tmp_path, workers=1) as run:
+        for change in (run.join, run.join, run.leave, run.join, run.leave, run.leave):
+            run.watch(2.5)
+            change()
+        run.finish()
+
+
+def test_a_broker_killed_under_load_costs_time_and_nothing_else(tmp_path):
+    with start_broker() as broker, rig(broker.bootstrap, tmp_path, workers=2) as run:
+        for _ in range(2):
+            run.watch(2.0)
+            broker.kill()
+            broker.restart()
+            run.wait_for(run.audit.total + 500)
+        run.finish()

@@ -1,0 +1,15 @@
+"""One worker process of a run: `python -m tests.crash.worker RUN BROKERS STATE_DIR`."""
+
+import sys
+
+import uvloop
+
+from streamkit.config import Settings
+from streamkit.runtime.worker import run_worker
+from tests.crash.tally import tally
+
+if __name__ == "__main__":
+    run, brokers, state_dir = sys.argv[1:]
+    # The shortest session that a broker allows by default: zombies are found out sooner.
+    settings = Settings(brokers=brokers, state_dir=state_dir, session_timeout_s=6.0, request_timeout_s=5.0)
+    uvloop.run(run_worker(tally(run).plan(), settings))
