@@ -66,7 +66,7 @@ class Connection:
         self._security = security
         self._request_timeout_s = request_timeout_s
         self._client: Any = None
-        self._lanes = max(Lane)
+        self._lanes = int(max(Lane))
 
     async def connect(self) -> None:
         """Find the cluster.

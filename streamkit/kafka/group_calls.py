@@ -84,7 +84,7 @@ def read_decision(content: bytes) -> Decision:
     return _read(content, _decision_decoder) if content else Decision((), ())
 
 
-def join_group(options: MemberOptions, member_id: str, claim: Claim, topics: Sequence[str]) -> Call[Joined]:
+def join_group(options: MemberOptions, member_id: str, claim: Claim) -> Call[Joined]:
     """Take part in the next round; answered when all have come or the rebalance time-out is over."""
     session_ms, rebalance_ms = int(options.session_timeout_s * 1000), int(options.rebalance_timeout_s * 1000)
     body = (
@@ -92,8 +92,8 @@ def join_group(options: MemberOptions, member_id: str, claim: Claim, topics: Seq
         struct.pack(">ii", session_ms, rebalance_ms),
         string(member_id),
         string(None),  # instance id
-        string(CONSUMER_TYPE if topics else OWN_TYPE),
-        array([string(PROTOCOL) + data(pack_claim(claim, topics))]),
+        string(CONSUMER_TYPE if options.topics else OWN_TYPE),
+        array([string(PROTOCOL) + data(pack_claim(claim, options.topics))]),
     )
     return Call(JOIN_GROUP, 5, b"".join(body), _read_joined, flexible=False)
 

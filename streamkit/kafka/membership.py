@@ -65,10 +65,8 @@ _REFUSALS = {
 class KafkaMembership:
     """A member of a worker group; keeps the promises of the `Membership` port."""
 
-    def __init__(self, connection: Connection, options: MemberOptions, topics: Sequence[str] = ()) -> None:
-        """`topics` are those whose positions the group commits; Kafka's tools show a group that names them."""
+    def __init__(self, connection: Connection, options: MemberOptions) -> None:
         self._connection = connection
-        self._topics = topics
         self._options = options
         self._remembered = options.remembered
         # A join waits at the broker for the whole round; the heartbeat must not queue behind it.
@@ -163,20 +161,27 @@ class KafkaMembership:
     async def _join_once(self, claim: Claim) -> Joined:
         """Ask until we are in a round."""
         while True:
-            call = join_group(self._options, self._member_id, claim, self._topics)
+            call = join_group(self._options, self._member_id, claim)
             # A round may last longer than the client waits for an answer. The same join again is what the protocol
             # asks for then: the broker replaces the one it holds, or repeats the answer that was lost.
             joined = await self._until_answered(call, self._join_lane)
+            if joined.error in (Code.OK, _MEMBER_ID_REQUIRED):
+                self._be(joined.member_id)
             if joined.error == Code.OK:
-                self._member_id = joined.member_id
                 return joined
             if joined.error == _MEMBER_ID_REQUIRED:
-                self._member_id = joined.member_id
-            elif joined.error in _AGAIN:
+                continue
+            if joined.error in _AGAIN:
                 self._forget_member(joined.error)
                 await asyncio.sleep(_PAUSE_FIRST_S)
             else:
                 self._judge(joined.error, "JoinGroup")
+
+    def _be(self, member_id: str) -> None:
+        """Take the name that the broker gave us, and let its keeper know before anything can happen to us."""
+        if member_id != self._member_id and self._options.on_member_id is not None:
+            self._options.on_member_id(member_id)
+        self._member_id = member_id
 
     async def _sync_once(self, joined: Joined) -> Decision | None:
         """Our part of this round's decision; None if another round began meanwhile."""

@@ -6,7 +6,7 @@ Two implementations keep these promises: real Kafka (`kafka/log.py`) and the in-
 Everything here moves whole batches. No port has a call per record, except `Batch.append`, which is plain code.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -14,7 +14,8 @@ import msgspec
 
 from streamkit.model.ids import TaskId, TopicPartition
 
-Headers = Sequence[tuple[str, bytes | None]]
+# A real list: the client's record builder takes nothing else.
+Headers = list[tuple[str, bytes | None]]
 
 
 class Guarantee(Enum):
@@ -322,7 +323,12 @@ class WriterOptions(msgspec.Struct, frozen=True):
 
 
 class MemberOptions(msgspec.Struct, frozen=True):
-    """How a member behaves. `remembered` is a member id of a process that is surely dead: it is made to leave."""
+    """How a member behaves.
+
+    `topics` are those whose positions the group commits: named, the broker keeps the positions as long as the group
+    lives. `remembered` is a member id of a process that is surely dead: it is made to leave. `on_member_id` hears our
+    own as soon as the broker has given it to us, before the round is over.
+    """
 
     group: str
     writer_id: str
@@ -330,6 +336,8 @@ class MemberOptions(msgspec.Struct, frozen=True):
     session_timeout_s: float = 10.0
     rebalance_timeout_s: float = 30.0
     remembered: str | None = None
+    topics: tuple[str, ...] = ()
+    on_member_id: Callable[[str], None] | None = None
 
 
 class Log(Protocol):

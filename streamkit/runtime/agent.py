@@ -49,7 +49,6 @@ class Parts(msgspec.Struct):
     stores: StateStores
     settings: Settings
     partition_counts: dict[str, int]
-    on_joined: Callable[[str], None] = lambda _member_id: None
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
 
 
@@ -228,7 +227,6 @@ class Agent:
             await self._commit()
             await self._committer.settle()
         assignment = await self._retry(lambda: membership.join(list(roster.tasks)))
-        self._parts.on_joined(assignment.member.member_id)
         if first:
             # Only a member of the new round may fence: before it, another worker could be the rightful owner.
             await self._retry(self._parts.writer.open)

@@ -50,6 +50,8 @@ async def assemble(
         session_timeout_s=settings.session_timeout_s,
         rebalance_timeout_s=settings.rebalance_timeout_s,
         remembered=identity.former_member(),
+        topics=tuple(sorted({each.topic for stage in plan.stages for each in stage.inputs})),
+        on_member_id=identity.remember_member,
     )
     return Agent(
         Parts(
@@ -60,6 +62,5 @@ async def assemble(
             stores=stores,
             settings=settings,
             partition_counts=prepared.partition_counts,
-            on_joined=identity.remember_member,
         )
     )

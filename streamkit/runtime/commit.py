@@ -85,9 +85,7 @@ class Committer:
             rows[PLAN_KEY] = self._plan_row
         rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
         lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
-        now_ms = self._now_ms()
-        for key, value in rows.items():
-            lane.add(task.changelog.partition, key, value, now_ms)
+        lane.add_rows(task.changelog.partition, rows, self._now_ms())
         task.moved = False
         return Frozen(task, rows, dict(task.positions))
 

@@ -44,6 +44,19 @@ class Lane:
         else:
             self.counts[partition] = count + 1
 
+    def add_rows(self, partition: int, rows: Mapping[bytes, bytes | None], timestamp: int) -> None:
+        """Append many records to one partition: the changelog's way in, once per changed key and span."""
+        batch = self.batches[partition]
+        count = self.counts[partition]
+        for key, value in rows.items():
+            if batch is None or batch.append(count, timestamp, key, value, NO_HEADERS) is None:
+                self.counts[partition] = count
+                self._start(partition, key, value, timestamp, NO_HEADERS)
+                batch = self.batches[partition]
+                count = 0
+            count += 1
+        self.counts[partition] = count
+
     def _start(
         self, partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> None:

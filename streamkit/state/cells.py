@@ -13,7 +13,7 @@ import msgspec
 
 from streamkit.errors import EncodeError
 from streamkit.model.keys import GroupPrefixes
-from streamkit.state.keys import map_key_prefix
+from streamkit.state.keys import StateKeys, map_key_prefix
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
 
@@ -44,14 +44,13 @@ class ValueCells:
     A deleted key is dirty and None in the cache until it is frozen.
     """
 
-    __slots__ = ("_find", "_format", "_id", "_prefixes", "_spec", "cache", "dirty")
+    __slots__ = ("_find", "_format", "_keys", "_spec", "cache", "dirty")
 
     def __init__(self, spec: StoreSpec, store_id: bytes, prefixes: GroupPrefixes, rows: Rows) -> None:
         self.cache: dict[bytes, Any] = {}
         self.dirty: dict[bytes, None] = {}
         self._spec = spec
-        self._id = store_id
-        self._prefixes = prefixes
+        self._keys = StateKeys(prefixes, store_id)
         self._format = ValueFormat(spec)
         self._find = rows.find
 
@@ -59,7 +58,7 @@ class ValueCells:
         """The value of a key that is not cached, cached from now on; None if there is none (this is not cached)."""
         if key in self.dirty:  # deleted in this span; what lies under it is older
             return self.cache.get(key)
-        data = self._find(self._prefixes[key] + self._id + key)
+        data = self._find(self._keys[key])
         if data is None:
             return None
         value = self._format.decode(data)
@@ -87,7 +86,7 @@ class ValueCells:
         Raises:
             EncodeError: a value cannot be written; the span cannot be committed.
         """
-        cache, prefixes, store_id = self.cache, self._prefixes, self._id
+        cache, keys = self.cache, self._keys
         header, pack = self._format.header, self._format.pack
         deleted = []
         try:
@@ -95,9 +94,9 @@ class ValueCells:
                 value = cache[key]
                 if value is None:
                     deleted.append(key)
-                    rows[prefixes[key] + store_id + key] = None
+                    rows[keys[key]] = None
                 else:
-                    rows[prefixes[key] + store_id + key] = header + pack(value)
+                    rows[keys[key]] = header + pack(value)
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, error) from error
         self.dirty.clear()
@@ -109,14 +108,15 @@ class ValueCells:
         return bool(self.dirty)
 
     def size(self) -> int:
-        """How many values are cached."""
-        return len(self.cache)
+        """How many values are cached, or keys: those that were asked for in vain are remembered too."""
+        return max(len(self.cache), len(self._keys))
 
     def evict(self) -> None:
         """Empty the cache, except for what only the cache knows: the changes of this span."""
         kept = {key: self.cache[key] for key in self.dirty}
         self.cache.clear()
         self.cache.update(kept)
+        self._keys.clear()
 
     def forget(self) -> None:
         """Drop the changes of this span and everything cached."""

@@ -8,7 +8,7 @@ keeps the entries of one key together and apart from those of every other.
 from collections.abc import Iterable
 
 from streamkit.errors import InvalidPipeline
-from streamkit.model.keys import murmur2
+from streamkit.model.keys import GroupPrefixes, murmur2
 
 # No key group begins like this: there are 1024 of them, so their first byte is at most 3.
 RESERVED_PREFIX = b"\xff\xff"
@@ -44,6 +44,22 @@ def store_ids(names: Iterable[str]) -> dict[str, bytes]:
                 hint=f'rename the newer of the two, for example to "{name}_2"; the older one has state to lose',
             )
     return ids
+
+
+class StateKeys(dict[bytes, bytes]):
+    """key -> state key of one value store, remembered: joining the parts again would cost more than packing a count.
+
+    Whoever owns it empties it when it has grown too large.
+    """
+
+    def __init__(self, prefixes: GroupPrefixes, store: bytes) -> None:
+        super().__init__()
+        self._prefixes = prefixes
+        self._store = store
+
+    def __missing__(self, key: bytes) -> bytes:
+        state_key = self[key] = self._prefixes[key] + self._store + key
+        return state_key
 
 
 def map_key_prefix(group: bytes, store: bytes, key: bytes) -> bytes:

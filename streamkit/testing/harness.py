@@ -114,12 +114,12 @@ class Harness:
         *,
         key: bytes | None = None,
         timestamp: int | None = None,
-        headers: Headers = (),
+        headers: Headers | None = None,
     ) -> None:
         """Write one record as it is, for instance one that cannot be decoded."""
         self._now_ms += 1
         batch = self._writer.batch()
-        batch.append(0, self._now_ms if timestamp is None else timestamp, key, value, list(headers))
+        batch.append(0, self._now_ms if timestamp is None else timestamp, key, value, headers or [])
         partition = (
             0 if key is None else kafka_partition(key, self._do(self._log.admin().partitions([topic]))[topic])
         )

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -202,7 +203,7 @@ async def test_the_broker_wants_a_name_before_the_first_join(connection: Connect
     """KIP-394: otherwise each lost answer would leave a member behind that nobody plays."""
     group = f"group-{uuid.uuid4().hex[:8]}"
     node = await connection.group_coordinator(group)
-    call = join_group(MemberOptions(group, "w1", STAGES, SESSION_S), "", Claim("w1", -1, ()), ())
+    call = join_group(MemberOptions(group, "w1", STAGES, SESSION_S), "", Claim("w1", -1, ()))
     answer = await connection.send(node, call, connection.new_lane())
     assert answer.error == 79
     assert answer.member_id
@@ -289,7 +290,7 @@ async def test_a_group_that_names_its_topics_is_one_of_consumers_to_kafkas_tools
     listed = {}
     for topics in ((), ("orders",)):
         options = MemberOptions(f"group-{uuid.uuid4().hex[:8]}", "w1", STAGES)
-        membership = KafkaMembership(connection, options, topics)
+        membership = KafkaMembership(connection, msgspec.structs.replace(options, topics=tuple(topics)))
         await membership.join(())
         groups = await asyncio.to_thread(admin.list_consumer_groups().result, 10)
         listed[topics] = {group.group_id for group in groups.valid} & {options.group}

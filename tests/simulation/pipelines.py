@@ -37,6 +37,7 @@ class Out(msgspec.Struct, frozen=True):
     n: int = 0
     previous: int = 0
     recent: int = 0
+    mark: int = 0
     m: int = 0
 
 
@@ -67,6 +68,8 @@ class Tally(sk.Operator[str, Event, Out]):
     n = sk.value(int, 0)
     last = sk.map_of(str, int)
     recent = sk.map_of(int, int)
+    # Set by every other record, and cleared by the one after it.
+    mark = sk.value(int, 0)
 
     def __init__(self, flakes: dict[tuple[str, str, int], int]) -> None:
         self.flakes = flakes
@@ -79,11 +82,13 @@ class Tally(sk.Operator[str, Event, Out]):
         self.recent.put(n, value.seq)
         self.recent.remove(n - RECENT)
         recent = sum(seq for _, seq in self.recent.items())
-        ctx.emit(Out(value.source, value.key, value.seq, n, previous, recent))
-        if value.fate == "raise_late":
-            raise Broken(f"{value.key} {value.seq}")
-        if value.fate == "flaky":
-            fail_at_first(value, self.flakes)
+        mark = self.mark.get()
+        if mark:
+            self.mark.clear()
+        else:
+            self.mark.set(value.seq)
+        ctx.emit(Out(value.source, value.key, value.seq, n, previous, recent, mark))
+        fail_late(value, self.flakes)
 
 
 class Retally(sk.Operator[str, Out, Out]):
@@ -93,6 +98,14 @@ class Retally(sk.Operator[str, Out, Out]):
 
     def on_record(self, value: Out, ctx: sk.Context[str, Out]) -> None:
         ctx.emit(msgspec.structs.replace(value, m=self.m.update(lambda m: m + 1)))
+
+
+def fail_late(event: Event, flakes: dict[tuple[str, str, int], int]) -> None:
+    """Raise behind a shuffle: always, or the first times."""
+    if event.fate == "raise_late":
+        raise Broken(f"{event.key} {event.seq}")
+    if event.fate == "flaky":
+        fail_at_first(event, flakes)
 
 
 def fail_at_first(event: Event, flakes: dict[tuple[str, str, int], int]) -> None:
@@ -149,7 +162,12 @@ def _count(making: Making) -> None:
 
 
 def _latest(making: Making) -> None:
-    making.events().key_by(key_of).count(name="counts", updates="latest").write(making.out)
+    def check_late(event: Event) -> Event:
+        fail_late(event, making.flakes)
+        return event
+
+    keyed = making.events().key_by(key_of).map(check_late)
+    keyed.count(name="counts", updates="latest").write(making.out)
 
 
 def _process(making: Making) -> None:
@@ -173,7 +191,7 @@ def _keyed(making: Making) -> None:
 
 SHAPES = (
     Shape("count", _count, out=int),
-    Shape("latest", _latest, out=int),
+    Shape("latest", _latest, out=int, fails_late=True),
     Shape("process", _process, fails_late=True),
     Shape("two_shuffles", _two_shuffles, fails_late=True),
     Shape("union", _process, sources=("left", "right"), fails_late=True),

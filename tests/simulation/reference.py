@@ -82,8 +82,9 @@ def _check_tally(key: str, outs: list[Out]) -> Iterable[str]:
     seqs: list[int] = []
     for n, out in enumerate(outs, 1):
         seqs.append(out.seq)
-        wanted = (n, last.get(out.source, 0), sum(seqs[-RECENT:]))
-        if (out.n, out.previous, out.recent) != wanted:
+        mark = seqs[-2] if n % 2 == 0 else 0
+        wanted = (n, last.get(out.source, 0), sum(seqs[-RECENT:]), mark)
+        if (out.n, out.previous, out.recent, out.mark) != wanted:
             yield f"I3 I4: key {key}, record {out.seq}: state {wanted} wanted, {out} got"
             return
         last[out.source] = out.seq

@@ -25,6 +25,7 @@ TRAPS = (
     "writer.end",
     "reader.fetch",
     "member.join",
+    "member.join",
     "member.sync",
     "admin.positions",
     "admin.end_offsets",
@@ -105,7 +106,7 @@ def draw(seed: int) -> Scenario:
         settings=settings,
         fetch_bytes_max=chance.choice((100, 400, 2000, 1 << 20)),
         delay_s_max=chance.choice((0.0005, 0.002, 0.01, 0.03)),
-        marker_delay_s_max=chance.choice((0.0, 0.0, 0.01, 0.2)),
+        marker_delay_s_max=chance.choice((0.0, 0.01, 0.2, 0.5)),
         survives=chance.choice(("all", "some", "some", "none")),
         loads=_loads(stream(seed, "load"), shape, partitions, span_s, flaky=retries >= FLAKES),
         actions=_actions(stream(seed, "nemesis"), settings, span_s),
@@ -134,17 +135,18 @@ def _loads(
     chance: Random, shape: Shape, partitions: dict[str, int], span_s: float, *, flaky: bool
 ) -> tuple[Load, ...]:
     """The input, in order of time; records of one key stay in order."""
-    fates: list[Fate] = ["fine"] * 30 + ["drop", "undecodable", "raise_early"]
+    fates: list[Fate] = ["fine"] * chance.choice((10, 30, 100)) + ["drop", "undecodable", "raise_early"]
+    burst = chance.choice((3, 8, 30))
     if shape.fails_late:
         fates += ["raise_late"] + ["flaky"] * 2 * flaky
     keys = [f"k{number}" for number in range(chance.randint(1, 8))]
     seqs: dict[tuple[str, str], int] = {}
     loads = []
-    for at_s in sorted(chance.uniform(0.0, span_s) for _ in range(chance.randint(5, 30))):
+    for at_s in sorted(chance.uniform(0.0, span_s) for _ in range(chance.randint(4, 100 // burst + 6))):
         topic = chance.choice(shape.sources)
         manner: Manner = chance.choice(("plain", "plain", "plain", "committed", "aborted"))
         by_partition: dict[int, list[tuple[str, Event]]] = {}
-        for _ in range(chance.randint(1, 8)):
+        for _ in range(chance.randint(1, burst)):
             key = chance.choice(keys)
             fate = chance.choice(fates) if manner != "aborted" else "ghost"
             if fate != "ghost":

@@ -105,6 +105,8 @@ class MemoryMembership:
             "member.join", lambda: group.join(known, options, claim, broker.now)
         )
         member_id = self._member_id
+        if member_id != known and options.on_member_id is not None:
+            options.on_member_id(member_id)
         while True:
             assignment = await self._client.ask("member.sync", lambda: group.sync(member_id, broker.now))
             if assignment is not None:

@@ -1,0 +1,57 @@
+"""Documents that are not executed lie: the README's Python runs, its tables are compared with the code."""
+
+import re
+from pathlib import Path
+
+from cyclopts import App
+
+from streamkit.cli.main import command_line
+from streamkit.config import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \|(?: (.+?) \|)?$", re.MULTILINE)
+
+
+def section(title: str) -> str:
+    _, _, rest = README.partition(f"\n## {title}\n")
+    assert rest, f"the README has no section {title!r}"
+    return rest.partition("\n## ")[0]
+
+
+def commands(of: App, prefix: str) -> set[str]:
+    """Every command that does something, by its full name."""
+    names = {name for name in of if not name.startswith("-")}
+    inner = {name: commands(of[name], f"{prefix} {name}") for name in names}
+    return {full for name in names for full in (inner[name] or {f"{prefix} {name}"})}
+
+
+def test_the_python_of_the_readme_runs_from_top_to_bottom() -> None:
+    blocks = BLOCK.findall(README)
+    assert len(blocks) >= 4
+    names: dict[str, object] = {"__name__": "readme"}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"README.md, Python block {number}", "exec"), names)
+
+
+def test_the_settings_table_names_every_setting_with_its_default() -> None:
+    told = {name: default.strip("`") for name, default, _ in ROW.findall(section("Configuration"))}
+    defaults = Settings()
+    assert list(told) == list(Settings.__struct_fields__)
+    for name, default in told.items():
+        expected = getattr(defaults, name)
+        wanted = "Security()" if name == "security" else repr(expected).replace("'", '"')
+        assert default == wanted, f"{name} is {wanted}"
+
+
+def test_the_command_table_names_every_command() -> None:
+    told = [name for name, _, _ in ROW.findall(section("Operations"))]
+    assert sorted(told) == sorted(commands(command_line(), "streamkit"))
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z]+) +#", README))
+    assert named
+    assert named <= targets
