@@ -221,7 +221,8 @@ def _end(process: "subprocess.Popen[bytes]") -> int:
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(STOP_LIMIT_S)
-    for each in (*children, process):
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            each.kill()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.kill()
     return process.wait()

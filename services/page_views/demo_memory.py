@@ -64,10 +64,8 @@ class InMemory:
         """Create the topics and start the workers."""
         configure_logs("json", self._logs)
         declared = {each.name: each for each in read_topic_files(ROOT / "topics")}
-        specs = [
-            TopicSpec(topic.name, declared[name].file.partitions)
-            for name, topic in zip(TOPICS, (VIEWS, COUNTS), strict=True)
-        ]
+        names = dict(zip(TOPICS, (VIEWS.name, COUNTS.name), strict=True))
+        specs = [TopicSpec(name, declared[file].file.partitions) for file, name in names.items()]
         await self._log.admin().create(specs)
         for topic in specs:
             self._positions |= {TopicPartition(topic.name, index): 0 for index in range(topic.partitions)}

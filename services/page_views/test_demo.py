@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from services.page_views.demo_audit import audit
 from streamkit.testing.broker import start_broker
@@ -106,3 +107,7 @@ def test_two_demos_beside_each_other_on_one_kafka(tmp_path: Path) -> None:
             assert "is killed: kill -9" in said
             assert "is started again by its supervisor: pid" in said
             assert list(folder.iterdir()) == []
+        left = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics
+        assert [
+            topic for topic in left if topic.startswith(("page-views-", "page-counts-", "page_views-"))
+        ] == []

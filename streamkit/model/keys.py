@@ -6,6 +6,7 @@ between processes.
 """
 
 import struct
+from functools import lru_cache
 from typing import TypeVar
 
 from streamkit.errors import Bug
@@ -22,6 +23,8 @@ _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
 
+# A new key asks twice within a moment, for its key group and for its output partition: the second answer is free.
+@lru_cache(maxsize=1024)
 def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2 of `data`, unsigned."""
     length = len(data)

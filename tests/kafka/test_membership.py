@@ -201,9 +201,13 @@ async def test_an_older_generation_is_refused(make: Make, connection: Connection
 @pytest.mark.kafka
 async def test_the_broker_wants_a_name_before_the_first_join(connection: Connection) -> None:
     """KIP-394: otherwise each lost answer would leave a member behind that nobody plays."""
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    node = await connection.group_coordinator(group)
-    call = join_group(MemberOptions(group, "w1", STAGES, SESSION_S), "", Claim("w1", -1, ()))
+    options = MemberOptions(f"group-{uuid.uuid4().hex[:8]}", "w1", STAGES, SESSION_S)
+    async with asyncio.timeout(20):  # a broker that has just started has no coordinators yet
+        membership = KafkaMembership(connection, options)
+        await membership.join(())
+        await membership.leave()
+    node = await connection.group_coordinator(options.group)
+    call = join_group(options, "", Claim("w1", -1, ()))
     answer = await connection.send(node, call, connection.new_lane())
     assert answer.error == 79
     assert answer.member_id

@@ -85,6 +85,8 @@ class Nemesis:
             worker.life.network.trap = Trap(
                 action.trap, lambda: self._freeze(action, worker), after=action.after
             )
+            if action.trap == "member.join":  # there must be a round to be late for
+                self._join(action, worker)
 
     def _cut(self, action: Action, worker: Worker) -> None:
         if worker.life is not None and not worker.life.network.is_cut:

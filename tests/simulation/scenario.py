@@ -117,7 +117,7 @@ def _settings(chance: Random) -> Settings:
     session_s = chance.choice((0.3, 0.6, 1.2))
     return Settings(
         store="memory",
-        commit_interval_s=chance.choice((0.01, 0.05, 0.2)),
+        commit_interval_s=chance.choice((0.0003, 0.01, 0.2)),
         commit_pause_s=chance.choice((0.0, 0.005, 0.05)),
         slice_records=chance.choice((1, 2, 5, 100)),
         session_timeout_s=session_s,
@@ -163,7 +163,7 @@ def _actions(chance: Random, settings: Settings, span_s: float) -> tuple[Action,
     actions = []
     for at_s in sorted(chance.uniform(0.0, span_s + 0.5) for _ in range(chance.choice((0, 1, 2, 4, 8, 12)))):
         kind = chance.choice(KINDS)
-        scale = session_s * chance.uniform(0.3, 3.0)
+        scale = chance.choice((session_s, settings.rebalance_timeout_s)) * chance.uniform(0.3, 2.5)
         actions.append(
             Action(
                 at_s=at_s,

@@ -1,0 +1,27 @@
+import inspect
+
+from streamkit import errors
+from streamkit.errors import Misconfigured, StreamkitError
+
+
+def test_an_error_reads_as_problem_where_detail_hint():
+    error = Misconfigured("topic is missing", where="a.toml", detail="one\ntwo", hint="create it")
+    assert error.render().splitlines() == [
+        "error[SK500]: topic is missing",
+        "  where   a.toml",
+        "  detail  one",
+        "          two",
+        "  hint    create it",
+    ]
+    assert str(error) == "topic is missing; at a.toml; one\ntwo"
+
+
+def test_every_error_has_a_code_of_its_own_and_says_who_acts():
+    classes = [
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, StreamkitError) and each is not StreamkitError
+    ]
+    codes = [each.code for each in classes]
+    assert len(set(codes)) == len(codes)
+    assert all(each.__doc__ for each in classes)
