@@ -69,6 +69,7 @@ class Agent:
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._span_started_s: float | None = None
+        self._is_open = False
         self._stopping = False
 
     def stop(self) -> None:
@@ -87,6 +88,8 @@ class Agent:
             Misconfigured, Bug: a person must act.
         """
         try:
+            # Our name is ours alone, so a transaction that a former life of ours left open can be ended at once.
+            await self._open()
             while not self._stopping:
                 try:
                     await self.run_once()
@@ -195,7 +198,7 @@ class Agent:
         await self._committer.abandon()
         self._forget_span()
         await asyncio.sleep(self._backoff.next_delay_s() if self._committer.commits == 0 else 0)
-        await self._retry(self._parts.writer.open)
+        await self._open()
         for task in list(self.roster.tasks.values()):
             if task.life in (Life.RUNNING, Life.WAITING):
                 for partition in task.inputs:
@@ -204,10 +207,16 @@ class Agent:
                 self.roster.restore(task, self._parts.writer.writer_id)
 
     async def _give_up(self) -> None:
-        """Somebody else owns our tasks: forget them all; the loop joins again."""
+        """Somebody else owns our tasks: forget them all; the loop joins again, then takes a new epoch."""
         await self._committer.abandon()
         self._forget_span()
-        await self.roster.close_all(self._reader)
+        if self.roster.joined:
+            self._is_open = False
+            await self.roster.close_all(self._reader)
+
+    async def _open(self) -> None:
+        await self._retry(self._parts.writer.open)
+        self._is_open = True
 
     def _forget_span(self) -> None:
         self._outbox.drop()
@@ -219,17 +228,14 @@ class Agent:
     async def _rejoin(self) -> None:
         """Commit what is open, take part in the next round, and take over what it brings."""
         membership, roster = self._parts.membership, self.roster
-        first = not roster.joined
-        if membership.lost or first:
+        if membership.lost or not roster.joined:
             await self._give_up()
-            first = True
         else:
             await self._commit()
             await self._committer.settle()
         assignment = await self._retry(lambda: membership.join(list(roster.tasks)))
-        if first:
-            # Only a member of the new round may fence: before it, another worker could be the rightful owner.
-            await self._retry(self._parts.writer.open)
+        if not self._is_open:
+            await self._open()
         before = set(roster.tasks.values())
         await roster.take(assignment, self._parts.writer.writer_id, self._reader)
         self._intakes.drop(before - set(roster.tasks.values()))

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import structlog
 
-from streamkit.errors import Bug, IncompatiblePlan, Retry
+from streamkit.errors import Bug, IncompatiblePlan, Retry, StateInUse
 from streamkit.graph.fingerprint import compare
 from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
 from streamkit.model.ids import TopicPartition
@@ -35,6 +35,8 @@ log = structlog.get_logger()
 ROWS_PER_WRITE = 20_000
 # How long positions may stay pending before we look again who holds them.
 POSITIONS_WAIT_S = 0.5
+# A worker that loses a task closes its store within this time, unless it has stopped.
+FORMER_OWNER_S = 2.0
 # A transaction of a live worker ends by itself; after this long something is wrong with it.
 PATIENCE_S = 120.0
 
@@ -83,7 +85,7 @@ class Restoring:
 
     async def _open_store(self, name: str) -> StateStore:
         """The local store, or an empty one if it cannot belong to this changelog."""
-        store = self._stores.open(name)
+        store = await self._take_store(name)
         changelog = self._task.changelog
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
         if store.changelog_offset <= end:
@@ -91,6 +93,17 @@ class Restoring:
         log.warning("local state is ahead of its changelog: set aside", task=str(self._task.id))
         store.close()
         self._stores.discard(name)
+        return self._stores.open(name)
+
+    async def _take_store(self, name: str) -> StateStore:
+        """Open the store; a former owner on this host that is still closing it gets a moment."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + FORMER_OWNER_S
+        while loop.time() < give_up_at:
+            try:
+                return self._stores.open(name, beside=False)
+            except StateInUse:
+                await asyncio.sleep(0.02)
         return self._stores.open(name)
 
     async def _bring_up(self, reader: Reader, store: StateStore, name: str) -> Restored:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from streamkit.errors import Bug
+from streamkit.errors import Bug, StateInUse
 from streamkit.state.store import StateStore, Writes
 
 # (name of the store, number of applies since its last flush) -> how many of these, the oldest first, survive.
@@ -155,10 +155,16 @@ class MemoryStores:
         self._holders: dict[str, MemoryStore] = {}
         self._guests: list[MemoryStore] = []
 
-    def open(self, name: str) -> StateStore:
-        """The store of the task `name`; an empty one of its own, soon forgotten, while somebody else holds it."""
+    def open(self, name: str, *, beside: bool = True) -> StateStore:
+        """The store of the task `name`; an empty one of its own, soon forgotten, while somebody else holds it.
+
+        Raises:
+            StateInUse: somebody else holds it, and `beside` is false.
+        """
         holder = self._holders.get(name)
         if holder is not None and holder.is_open:
+            if not beside:
+                raise StateInUse("the state store is held by another task", where=name)
             guest = MemoryStore(Content(), is_crashable=False)
             self._guests = [*(each for each in self._guests if each.is_open), guest]
             return guest

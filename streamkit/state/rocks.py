@@ -54,11 +54,12 @@ class RocksStores:
         self._options = _options(cache_bytes, write_buffer_bytes)
         self._stores: WeakSet[RocksStore] = WeakSet()
 
-    def open(self, name: str) -> StateStore:
+    def open(self, name: str, *, beside: bool = True) -> StateStore:
         """The store of the task `name`, as the last owner on this host left it.
 
         Raises:
             Misconfigured: the folder cannot be written to.
+            StateInUse: another process holds the folder, and `beside` is false.
             Retry: the disk is full, or there are too many open files.
         """
         folder = self._task_folder(name)
@@ -67,6 +68,8 @@ class RocksStores:
             try:
                 store = self._open_or_renew(path, folder)
             except StateInUse:
+                if not beside:
+                    raise
                 log.warning("state folder is held by another process", task=name, folder=str(path))
                 continue
             self._stores.add(store)

@@ -47,15 +47,16 @@ class StateStore(Protocol):
 class StateStores(Protocol):
     """Opens the stores of a process; all share one memory budget."""
 
-    def open(self, name: str) -> StateStore:
+    def open(self, name: str, *, beside: bool = True) -> StateStore:
         """The store of the task `name` ("stage-partition"), as the last owner on this host left it.
 
         A folder that is damaged is set aside and a fresh one is used. A folder that another live process holds (a
-        stopped predecessor, say) is left alone and a fresh one beside it is used. Both are logged; the changelog
-        has everything.
+        stopped predecessor, say) is left alone and, if `beside`, a fresh one beside it is used. Both are logged; the
+        changelog has everything.
 
         Raises:
             Misconfigured: the folder cannot be written to.
+            StateInUse: another live process holds the folder, and `beside` is false.
         """
         ...
 
