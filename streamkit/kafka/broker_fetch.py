@@ -21,11 +21,9 @@ from streamkit.model.ids import TopicPartition
 
 # A second poll would have to end within this time: not worth a request, the first one is about to return.
 _JOIN_S = 0.005
-# After a small answer that the caller has not taken yet, the next fetch waits this long for more to come together.
-# A calm topic then costs a fetch per poll and not one per record; a waiting caller takes the answer at once, so it
-# never waits for this.
-_GATHER_S = 0.01
-_SMALL_BYTES = 64 * 1024
+# After an answer smaller than this nothing is fetched ahead: the next poll asks, and gets what is newest then. A calm
+# topic costs a fetch per poll and not one per record.
+SMALL_BYTES = 64 * 1024
 _ANSWER_BYTES_MIN = 256 * 1024
 
 _FORBIDDEN = {Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED}
@@ -97,8 +95,8 @@ class BrokerFetch:
                 await slot.wakeup.wait(None)
                 continue
             received = await self._fetch(slot, wanted, wait_s)
-            if 0 < received < _SMALL_BYTES:
-                await slot.wakeup.wait(_GATHER_S)
+            if 0 < received < SMALL_BYTES:
+                await slot.wakeup.wait(None)
 
     def _wait_s(self, other: _Slot) -> float:
         """How long a fetch sent now may wait at the broker; 0 if it should not be sent."""

@@ -7,7 +7,7 @@ works on the last ones; `intake.py` holds what arrived; `record_batches.py` open
 import asyncio
 
 from streamkit.errors import Misconfigured
-from streamkit.kafka.broker_fetch import BrokerFetch, forbidden
+from streamkit.kafka.broker_fetch import SMALL_BYTES, BrokerFetch, forbidden
 from streamkit.kafka.connection import Connection
 from streamkit.kafka.fetch_calls import FetchLimits
 from streamkit.kafka.intake import Feed, Intake
@@ -103,8 +103,12 @@ class KafkaReader:
                 self._go_on()
                 raise
             if taken:
-                self._go_on()
+                # Much came, so more will be there: it travels while the caller works. After little, the next fetch
+                # waits for the next poll, which then gets what is newest, in one request.
+                if sum(batch.size_bytes for batch in taken) >= SMALL_BYTES:
+                    self._go_on()
                 return taken
+            self._go_on()
             left = until - loop.time()
             if left <= 0:
                 return []

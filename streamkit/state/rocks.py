@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import structlog
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -156,10 +157,15 @@ class RocksStores:
 def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     """How every database of a process is run: small ones cost little, ten million keys are no surprise."""
     table = BlockBasedOptions()
-    table.set_block_cache(Cache(cache_bytes))
+    table.set_block_cache(Cache.new_hyper_clock_cache(cache_bytes, 0))
     table.set_block_size(16 * 1024)
     table.set_bloom_filter(10, False)  # a key that is not there costs no read, 99 times of 100
     table.set_cache_index_and_filter_blocks(True)  # or they would live outside of the budget
+    # In pieces: the whole filter of a large file, several megabytes, would be evicted and read again for every get.
+    # With ten million keys that was 370 us against 8.
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_pin_top_level_index_and_filter(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_format_version(5)
 

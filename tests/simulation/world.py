@@ -39,9 +39,9 @@ class LifeStores:
         self._disk = disk
         self.is_dead = False
 
-    def open(self, name: str) -> StateStore:
+    def open(self, name: str, *, beside: bool = True) -> StateStore:
         self._check()
-        return self._disk.open(name)
+        return self._disk.open(name, beside=beside)
 
     def discard(self, name: str) -> None:
         self._check()
