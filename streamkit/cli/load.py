@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -21,6 +22,8 @@ _MACHINERY = (
     str(Path(importlib.__file__).parent) + os.sep,
 )
 _LIBRARIES = tuple(sysconfig.get_paths()[kind] + os.sep for kind in ("purelib", "platlib", "stdlib"))
+# Looser than a Python name: `examples/01_hello.py` can be imported, only not by an import statement.
+_NAME = re.compile(r"\w+")
 EXAMPLE = "services.page_views.pipeline:page_views"
 
 
@@ -33,7 +36,7 @@ def load_pipeline(target: str) -> Pipeline:
     """
     module_name, _, name = target.partition(":")
     module_name = _dotted(module_name)
-    if not module_name or not all(part.isidentifier() for part in module_name.split(".")):
+    if not module_name or not all(map(_NAME.fullmatch, module_name.split("."))):
         raise Misuse(
             f'"{target}" does not name a pipeline', hint=f"write module:name, for example `{EXAMPLE}`"
         )

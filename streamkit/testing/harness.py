@@ -9,10 +9,13 @@ It runs on the in-memory log and a virtual clock: minutes pass in milliseconds, 
 """
 
 import asyncio
+import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeVar
 
 import msgspec
+import structlog
 
 from streamkit.codec.values import key_codec, value_codec
 from streamkit.config import Settings
@@ -72,6 +75,7 @@ class Harness:
     def __init__(
         self, pipeline: Pipeline, *, workers: int = 1, partitions: int = 4, seed: int = 0, **settings: Any
     ) -> None:
+        _keep_quiet()
         self._plan = pipeline.plan()
         self._settings = Settings(store="memory", **settings)
         self._loop = VirtualLoop(seed)
@@ -252,6 +256,15 @@ class Harness:
 
     def _do(self, work: Awaitable[R]) -> R:
         return self._loop.run_until_complete(work)
+
+
+def _keep_quiet() -> None:
+    """In a test that did not ask for logs, only errors are worth a line, and never on stdout."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
 
 
 async def _stop(worker: HarnessWorker) -> None:
