@@ -97,6 +97,7 @@ class Roster:
             plan=self._identity,
             guarantee=Guarantee(self._settings.guarantee),
             cached_values_max=self._settings.cached_values_max,
+            state_flush_interval_s=self._settings.state_flush_interval_s,
         )
         self._restoring[task.id] = asyncio.create_task(
             self._restore(task, ownership), name=f"restore {task.id}"

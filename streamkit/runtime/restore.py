@@ -50,6 +50,7 @@ class Ownership(msgspec.Struct, frozen=True):
     plan: PlanIdentity
     guarantee: Guarantee
     cached_values_max: int
+    state_flush_interval_s: float
 
 
 class Restoring:
@@ -202,7 +203,12 @@ class Restoring:
     ) -> Restored:
         """Check that everything agrees, and put it together."""
         task, ownership = self._task, self._ownership
-        state = TaskState(store, task.stage.stores, cached_values_max=ownership.cached_values_max)
+        state = TaskState(
+            store,
+            task.stage.stores,
+            cached_values_max=ownership.cached_values_max,
+            flush_interval_s=ownership.state_flush_interval_s,
+        )
         if record is None:
             return Restored(state, dict(group), 0, uuid.uuid4().hex)
         if record.fingerprint != ownership.plan.fingerprint:

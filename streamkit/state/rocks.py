@@ -162,7 +162,7 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     table.set_bloom_filter(10, False)  # a key that is not there costs no read, 99 times of 100
     table.set_cache_index_and_filter_blocks(True)  # or they would live outside of the budget
     # In pieces: the whole filter of a large file, several megabytes, would be evicted and read again for every get.
-    # With ten million keys that was 370 us against 8.
+    # With ten million keys that was 365 us against 21; with few keys the pieces cost some 0.3 us.
     table.set_index_type(BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
     table.set_pin_top_level_index_and_filter(True)
