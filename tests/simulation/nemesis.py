@@ -1,6 +1,7 @@
 """The nemesis: does what the scenario says, then heals everything."""
 
 import asyncio
+from collections.abc import Callable
 
 from streamkit.testing.memory.network import Fate
 from tests.simulation.network import Trap
@@ -68,10 +69,7 @@ class Nemesis:
             self._later(action.lasts_s, worker, "restart")
 
     def _kill_at(self, action: Action, worker: Worker) -> None:
-        if worker.life is not None:
-            worker.life.network.trap = Trap(
-                action.trap, lambda: self._kill(action, worker), after=action.after
-            )
+        self._arm(action, worker, self._kill)
 
     def _freeze(self, action: Action, worker: Worker) -> None:
         if worker.life is not None and not worker.life.network.is_frozen:
@@ -81,12 +79,16 @@ class Nemesis:
             self._later(action.lasts_s, worker, "thaw")
 
     def _freeze_at(self, action: Action, worker: Worker) -> None:
+        self._arm(action, worker, self._freeze)
+        if action.trap == "member.join":  # there must be a round to be late for
+            self._join(action, worker)
+
+    def _arm(self, action: Action, worker: Worker, act: Callable[[Action, Worker], None]) -> None:
+        """Lie in wait; for what a process does only when it starts, let it start again."""
+        if action.trap == "writer.open" and self._world.kill(worker):
+            self._world.start(worker)
         if worker.life is not None:
-            worker.life.network.trap = Trap(
-                action.trap, lambda: self._freeze(action, worker), after=action.after
-            )
-            if action.trap == "member.join":  # there must be a round to be late for
-                self._join(action, worker)
+            worker.life.network.trap = Trap(action.trap, lambda: act(action, worker), after=action.after)
 
     def _cut(self, action: Action, worker: Worker) -> None:
         if worker.life is not None and not worker.life.network.is_cut:

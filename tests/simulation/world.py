@@ -1,7 +1,6 @@
 """The world of one run: a broker, workers with their disks and networks, somebody who writes, somebody who hurts."""
 
 import asyncio
-from collections.abc import Mapping
 from random import Random
 
 from streamkit.codec.values import value_codec
@@ -14,7 +13,7 @@ from streamkit.runtime.task import Life as TaskLife
 from streamkit.state.memory import MemoryStores
 from streamkit.state.store import StateStore
 from streamkit.testing.memory import MemoryBroker, MemoryLog
-from streamkit.testing.memory.groups import Phase
+from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Outcome, Transaction
 from tests.simulation.network import AuditedTransactions, SimNetwork, Trace
 from tests.simulation.pipelines import Event, Making
@@ -284,7 +283,7 @@ class World:
         if group.phase is not Phase.STABLE or len(group.members) != len(living):
             return f"the group is {group.phase.value} with {len(group.members)} members for {len(living)} workers"
         for worker in living:
-            if worker.agent is None or not _is_calm(worker.agent, group.positions):
+            if worker.agent is None or not _is_calm(worker.agent, group):
                 return f"{worker.name} is busy"
         return None
 
@@ -306,16 +305,16 @@ class World:
         return known
 
 
-def _is_calm(agent: Agent, positions: Mapping[TopicPartition, int]) -> bool:
+def _is_calm(agent: Agent, group: Group) -> bool:
     """Whether a worker has nothing to do and has heard of everything that it did."""
     roster = agent.roster
-    if not roster.joined or roster.restoring:
+    if not roster.joined or roster.restoring or roster.assignment.member.generation != group.generation:
         return False
     return all(
         task.life is TaskLife.RUNNING
         and task.announced
         and not task.moved
-        and all(positions.get(at) == offset for at, offset in task.committed.items())
+        and all(group.positions.get(at) == offset for at, offset in task.committed.items())
         for task in roster.tasks.values()
     )
 
