@@ -146,11 +146,10 @@ def latest(following: Push, scope: Scope) -> Push:
     def keep(key: bytes | None, value: Any, timestamp: int) -> None:
         pending[key] = (value, timestamp)
 
-    def flush() -> None:
-        held = list(pending.items())
+    def held() -> list[tuple[bytes | None, Any, int]]:
+        taken = [(key, value, timestamp) for key, (value, timestamp) in pending.items()]
         pending.clear()
-        for key, (value, timestamp) in held:
-            following(key, value, timestamp)
+        return taken
 
-    scope.at_span_end(flush)
+    scope.at_span_end(held, following)
     return keep

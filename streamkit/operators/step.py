@@ -4,7 +4,7 @@ A chain is built from its end: every step is bound to the `Push` of what follows
 stage a record is three arguments, never an object: the key as bytes, the value, the timestamp in milliseconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from streamkit.state.cells import MapCells, ValueCells
@@ -14,6 +14,8 @@ from streamkit.state.spec import StoreSpec
 Push = Callable[[bytes | None, Any, int], None]
 # (key bytes or None, value bytes or None, timestamp in ms): into the span's batch of the right output partition.
 Append = Callable[[bytes | None, bytes | None, int], None]
+# Results that a step has kept back during the span: (key, value, timestamp) each; asking empties it.
+Held = Callable[[], Iterable[tuple[bytes | None, Any, int]]]
 
 
 class Scope(Protocol):
@@ -36,10 +38,10 @@ class Scope(Protocol):
         """Where encoded records for this output topic (a sink or a shuffle) go."""
         ...
 
-    def at_span_end(self, flush: Callable[[], None]) -> None:
-        """Call `flush` when the span is about to be committed; it may push.
+    def at_span_end(self, held: Held, following: Push) -> None:
+        """When the span is about to be committed, push what `held` returns into `following`, record by record.
 
-        Those registered last are called first: steps are bound from the end of the chain.
+        Those registered last come first: steps are bound from the end of the chain.
         """
         ...
 

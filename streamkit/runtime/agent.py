@@ -64,7 +64,7 @@ class Agent:
         self._outputs: dict[str, Append] = output_appenders(parts.plan, self._outbox, parts.partition_counts)
         letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
         self._failures = Failures(parts.plan.on_error, letters)
-        self._committer = Committer(parts.writer, self._outbox, plan, parts.now_ms)
+        self._committer = Committer(parts.writer, self._outbox, self._failures, plan, parts.now_ms)
         self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, plan)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
@@ -147,8 +147,8 @@ class Agent:
         try:
             await self._committer.begin(self.roster.running(), self.roster.assignment.member)
         except SpanEndFailed as failed:
-            log.exception("a span could not be ended", task=str(failed.task.id))
-            await self._rewind(failed.task, Verdict.STOP_TASK)
+            log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
+            await self._rewind(failed.task, failed.verdict)
         now_s = _now_s()
         for task in self.roster.running():
             if task.state.flush_due(now_s):
@@ -188,7 +188,6 @@ class Agent:
         for partition in task.inputs:
             self._reader.forget(partition)
         delay_s = self._failures.delay_s(task, self._settings)
-        task.failures += 1
         task.wake_at = _now_s() + delay_s
         task.move(Life.WAITING)
         log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
@@ -265,7 +264,7 @@ class Agent:
                 log.warning("the last span was not committed; it will be read again", error=str(error))
 
     async def _close(self) -> None:
-        await self._committer.abandon()
+        await self._committer.cancel()
         await self.roster.close_all(self._reader)
         await self._parts.membership.leave()
         await self._reader.close()

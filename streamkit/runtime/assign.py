@@ -18,7 +18,7 @@ from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
 from streamkit.runtime.chain import Decode
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.restore import Ownership, Restoring, StaleStore
+from streamkit.runtime.restore import Disagreement, Ownership, Restoring, StaleStore
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Restored, Task
 from streamkit.state.store import StateStores
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 
 # Restores that run at once: enough to fill the connection, few enough to leave the loop to running tasks.
 RESTORES_AT_ONCE = 4
+# Looks at positions and commit record before we believe that they really disagree.
+DISAGREEMENTS_MAX = 4
 
 
 class Roster:
@@ -106,11 +108,17 @@ class Roster:
     async def _restore(self, task: Task, ownership: Ownership) -> Restored:
         """Restore, again and again while the reason is a passing one."""
         backoff = Backoff(self._settings)
+        disagreements = 0
         while True:
             try:
                 async with self._slots:
                     restored = await Restoring(task, self._log, self._stores, ownership).run()
                     return await self._with_start(restored, task)
+            except Disagreement as error:
+                disagreements += 1
+                if disagreements == DISAGREEMENTS_MAX:
+                    raise Bug(error.problem, detail=error.detail, hint=error.hint) from error
+                await asyncio.sleep(backoff.next_delay_s())
             except StaleStore as stale:
                 self._stores.discard(stale.name)
             except StateCorrupt as error:
@@ -123,7 +131,11 @@ class Roster:
     async def _with_start(self, restored: Restored, task: Task) -> Restored:
         """Inputs that were never committed begin at the start of their log."""
         unknown = [partition for partition in task.inputs if partition not in restored.positions]
-        starts = await self._log.admin().start_offsets(unknown) if unknown else {}
+        try:
+            starts = await self._log.admin().start_offsets(unknown) if unknown else {}
+        except BaseException:
+            restored.state.close()
+            raise
         restored.positions = {at: starts.get(at, restored.positions.get(at, 0)) for at in task.inputs}
         return restored
 

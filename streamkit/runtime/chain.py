@@ -11,7 +11,7 @@ import msgspec
 
 from streamkit.graph.stage import Stage
 from streamkit.kafka.ports import LogRecord
-from streamkit.operators.step import Append, Push
+from streamkit.operators.step import Append, Held, Push
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
@@ -29,7 +29,7 @@ class TaskScope:
         self.partition = partition
         self._state = state
         self._outputs = outputs
-        self.flushes: list[Callable[[], None]] = []
+        self.held: list[tuple[Held, Push]] = []
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
         """The cells of a declared value store."""
@@ -43,9 +43,9 @@ class TaskScope:
         """The outbox lane of an output topic."""
         return self._outputs[topic]
 
-    def at_span_end(self, flush: Callable[[], None]) -> None:
-        """Remember what to call before the span is committed."""
-        self.flushes.append(flush)
+    def at_span_end(self, held: Held, following: Push) -> None:
+        """Remember who keeps results back until the span ends."""
+        self.held.append((held, following))
 
 
 class RecordFailed(Exception):
@@ -59,10 +59,10 @@ class RecordFailed(Exception):
 
 
 class Chain(msgspec.Struct):
-    """A stage bound to one task: where records of each input enter, and what to call at the span's end."""
+    """A stage bound to one task: where records of each input enter, and who keeps results back until the span ends."""
 
     entries: dict[str, Push]
-    flushes: list[Callable[[], None]]
+    held: list[tuple[Held, Push]]
     clean_steps: frozenset[str]
 
 
@@ -79,7 +79,7 @@ def bind(stage: Stage, scope: TaskScope) -> Chain:
 
     entries = {entry.topic: _fan_out([push_of(i) for i in entry.entry]) for entry in stage.inputs}
     clean = {step.step.name for step in stage.steps if step.fails_clean}
-    return Chain(entries, scope.flushes, frozenset(clean | {DECODE}))
+    return Chain(entries, scope.held, frozenset(clean | {DECODE}))
 
 
 def _fan_out(pushes: list[Push]) -> Push:

@@ -17,6 +17,7 @@ from streamkit.errors import Bug, EncodeError
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.emit import Outbox
+from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.task import Life, Task
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
@@ -31,19 +32,28 @@ class Frozen(msgspec.Struct):
 
 
 class SpanEndFailed(Exception):
-    """The user's code or values failed while a span was being frozen; nothing of it was sent."""
+    """The user's code or values failed while a span was being ended; nothing of it was sent."""
 
-    def __init__(self, task: Task, cause: Exception) -> None:
+    def __init__(self, task: Task, verdict: Verdict, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.task = task
+        self.verdict = verdict
 
 
 class Committer:
     """Ends spans, one after the other."""
 
-    def __init__(self, writer: Writer, outbox: Outbox, plan: PlanIdentity, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        outbox: Outbox,
+        failures: Failures,
+        plan: PlanIdentity,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._writer = writer
         self._outbox = outbox
+        self._failures = failures
         self._plan = plan
         self._plan_row = plan.encode()
         self._now_ms = now_ms
@@ -68,24 +78,41 @@ class Committer:
         if not moved:
             return
         for task in moved:
-            _let_go(task)
+            self._let_go(task)
         frozen = [self._freeze(task) for task in moved]
         positions = {at: offset for part in frozen for at, offset in part.positions.items()}
         commit = Commit(self._outbox.take(), positions, member)
         self._in_flight = asyncio.create_task(self._write(commit, frozen), name="commit")
 
+    def _let_go(self, task: Task) -> None:
+        """Operators that held results back until the end of the span send them on, the first of the chain first.
+
+        A chain is bound from its end, so what was registered last stands first and may still push into the others.
+        """
+        for held, following in reversed(task.chain.held):
+            for key, value, timestamp in held():
+                if key in task.muted:
+                    self._failures.put_result_aside(task, key, value, timestamp)
+                    continue
+                try:
+                    following(key, value, timestamp)
+                except Exception as error:
+                    verdict = self._failures.judge_held(task, key, error)
+                    raise SpanEndFailed(task, verdict, error) from error
+
     def _freeze(self, task: Task) -> Frozen:
         """The task's changed state and its commit record, as changelog records of the span."""
         task.span += 1
+        lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
         try:
             rows = task.state.freeze()
+            if not task.announced:
+                rows[PLAN_KEY] = self._plan_row
+            rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
+            lane.add_rows(task.changelog.partition, rows, self._now_ms())
         except EncodeError as error:
-            raise SpanEndFailed(task, error) from error
-        if not task.announced:
-            rows[PLAN_KEY] = self._plan_row
-        rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
-        lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
-        lane.add_rows(task.changelog.partition, rows, self._now_ms())
+            task.failures += 1
+            raise SpanEndFailed(task, Verdict.STOP_TASK, error) from error
         task.moved = False
         return Frozen(task, rows, dict(task.positions))
 
@@ -102,9 +129,17 @@ class Committer:
 
     async def settle(self) -> None:
         """Wait until no commit is in flight; raises if the last one failed."""
-        in_flight, self._in_flight = self._in_flight, None
-        if in_flight is not None:
-            await in_flight
+        if self._in_flight is not None:
+            try:
+                await self._in_flight
+            finally:
+                self._in_flight = None
+
+    async def cancel(self) -> None:
+        """End a commit in flight as a crash would; its outcome is for the next life to find out."""
+        if self._in_flight is not None:
+            self._in_flight.cancel()
+        await self.abandon()
 
     async def abandon(self) -> None:
         """Wait until no commit is in flight, whatever became of it."""
@@ -113,15 +148,3 @@ class Committer:
             await asyncio.wait([in_flight])
             if not in_flight.cancelled():
                 in_flight.exception()
-
-
-def _let_go(task: Task) -> None:
-    """Operators that held results back until the end of the span send them on, the first of the chain first.
-
-    A chain is bound from its end, so what was registered last stands first and may still push into the others.
-    """
-    try:
-        for flush in reversed(task.chain.flushes):
-            flush()
-    except Exception as error:
-        raise SpanEndFailed(task, error) from error

@@ -8,6 +8,7 @@ again it is set aside without being run. Failed: the task stops and is tried aga
 import traceback
 from enum import Enum
 
+import msgspec
 import structlog
 
 from streamkit.config import Settings
@@ -15,9 +16,9 @@ from streamkit.errors import StreamkitError
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka.ports import LogRecord
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.chain import DECODE, RecordFailed
+from streamkit.runtime.chain import DECODE, RecordFailed, failing_step
 from streamkit.runtime.emit import Lane
-from streamkit.runtime.task import Condemned, Task
+from streamkit.runtime.task import Condemned, Place, Task
 
 log = structlog.get_logger()
 
@@ -39,25 +40,39 @@ class Failures:
     def __init__(self, policy: ErrorPolicy, letters: Lane) -> None:
         self._policy = policy
         self._letters = letters
-        self._attempts: dict[tuple[TopicPartition, int], int] = {}
         self.set_aside = 0
 
     def judge(self, task: Task, partition: TopicPartition, failed: RecordFailed) -> Verdict:
         """Decide about a record on which the chain raised; acts at once where nothing has to be undone."""
-        reason = _reason(failed)
-        place = (partition, failed.record.offset)
-        if self._policy.action == "fail":
-            _report(task, partition, failed.record, reason, "the task stops")
+        reason = _reason(failed.step, failed.cause)
+        if not self._is_given_up(task, (partition, failed.record.offset), reason):
             return Verdict.STOP_TASK
-        attempts = self._attempts[place] = self._attempts.get(place, 0) + 1
-        if failed.step != DECODE and attempts <= self._policy.retries:
+        is_clean = failed.step in task.chain.clean_steps
+        if not is_clean or self._policy.retries:
+            # With retries also a clean one: another record's retry drops the span, and this one must not begin anew.
+            task.condemned.setdefault(partition, {})[failed.record.offset] = reason
+        if not is_clean:
+            return Verdict.RUN_AGAIN
+        self.put_aside(task, partition, failed.record, reason)
+        return Verdict.SET_ASIDE
+
+    def judge_held(self, task: Task, key: bytes | None, cause: Exception) -> Verdict:
+        """Decide about a result that was held back until the end of the span and then could not be sent on."""
+        reason = _reason(failing_step(cause), cause)
+        if not self._is_given_up(task, key, reason):
             return Verdict.STOP_TASK
-        del self._attempts[place]
-        if failed.step in task.chain.clean_steps:
-            self.put_aside(task, partition, failed.record, reason)
-            return Verdict.SET_ASIDE
-        task.condemned.setdefault(partition, {})[failed.record.offset] = reason
+        task.muted[key] = reason
         return Verdict.RUN_AGAIN
+
+    def _is_given_up(self, task: Task, what: Place | bytes | None, reason: Condemned) -> bool:
+        """Count one more failure; whether the policy's patience is at its end and the record may be set aside."""
+        if self._policy.action == "fail":
+            log.error(
+                "the pipeline's policy is to fail: the task stops", task=str(task.id), error=reason.error
+            )
+            return False
+        attempts = task.attempts[what] = task.attempts.get(what, 0) + 1
+        return reason.step == DECODE or attempts > self._policy.retries
 
     def put_aside(self, task: Task, partition: TopicPartition, record: LogRecord, reason: Condemned) -> None:
         """Write the dead letter into the span, or only count it when the policy says skip."""
@@ -71,26 +86,48 @@ class Failures:
             ("streamkit.partition", b"%d" % partition.partition),
             ("streamkit.offset", b"%d" % record.offset),
             ("streamkit.timestamp", b"%d" % record.timestamp),
-            ("streamkit.stage", task.id.stage.encode()),
-            ("streamkit.step", reason.step.encode()),
-            ("streamkit.error", reason.error.encode()),
-            ("streamkit.traceback", reason.traceback.encode()),
+            *_reason_headers(task, reason),
             *record.headers,
         ]
         index = partition.partition % len(self._letters.batches)
         self._letters.add(index, record.key, record.value, record.timestamp, headers)
 
+    def put_result_aside(self, task: Task, key: bytes | None, value: object, timestamp: int) -> None:
+        """As `put_aside`, for a muted result: there is no one record behind it, so its value is shown as JSON."""
+        reason = task.muted[key]
+        self.set_aside += 1
+        log.warning("result failed", task=str(task.id), step=reason.step, error=reason.error)
+        if self._policy.action != "skip":
+            headers = [("streamkit.timestamp", b"%d" % timestamp), *_reason_headers(task, reason)]
+            index = task.id.partition % len(self._letters.batches)
+            self._letters.add(index, key, _as_json(value), timestamp, headers)
+
     def delay_s(self, task: Task, settings: Settings) -> float:
         """How long a task waits before its record is tried again."""
         first_s = settings.restart_delay_first_s if self._policy.action == "fail" else self._policy.delay_s
-        return float(min(settings.restart_delay_last_s, first_s * 2 ** min(task.failures, 30)))
+        return float(min(settings.restart_delay_last_s, first_s * 2 ** min(task.failures - 1, 30)))
 
 
-def _reason(failed: RecordFailed) -> Condemned:
-    cause = failed.cause
-    text = "".join(traceback.format_exception(cause)) if failed.step != DECODE else ""
+def _reason(step: str, cause: Exception) -> Condemned:
+    text = "".join(traceback.format_exception(cause)) if step != DECODE else ""
     message = str(cause) if isinstance(cause, StreamkitError) else f"{type(cause).__name__}: {cause}"
-    return Condemned(failed.step, message[:1000], text[-TRACEBACK_CHARACTERS_MAX:])
+    return Condemned(step, message[:1000], text[-TRACEBACK_CHARACTERS_MAX:])
+
+
+def _reason_headers(task: Task, reason: Condemned) -> list[tuple[str, bytes | None]]:
+    return [
+        ("streamkit.stage", task.id.stage.encode()),
+        ("streamkit.step", reason.step.encode()),
+        ("streamkit.error", reason.error.encode()),
+        ("streamkit.traceback", reason.traceback.encode()),
+    ]
+
+
+def _as_json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return repr(value).encode()
 
 
 def _report(

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import structlog
 
-from streamkit.errors import Bug, IncompatiblePlan, Retry, StateInUse
+from streamkit.errors import IncompatiblePlan, Retry, StateInUse
 from streamkit.graph.fingerprint import compare
 from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
 from streamkit.model.ids import TopicPartition
@@ -70,11 +70,16 @@ class Restoring:
         Raises:
             Retry: the broker was away, or a live worker's transaction did not end; try again.
             IncompatiblePlan: the stored state belongs to another version of the pipeline.
-            Bug: commit record and group positions disagree.
+            Disagreement: commit record and group positions name different places; look again, then give up.
         """
         name = f"{self._task.id.stage}-{self._task.id.partition}"
-        store = await self._open_store(name)
+        store = await self._take_store(name)
         try:
+            if not await self._fits(store):
+                log.warning("local state is ahead of its changelog: set aside", task=str(self._task.id))
+                store.close()
+                self._stores.discard(name)
+                store = self._stores.open(name)
             reader = self._log.reader(committed=True)
             try:
                 return await self._bring_up(reader, store, name)
@@ -84,17 +89,11 @@ class Restoring:
             store.close()
             raise
 
-    async def _open_store(self, name: str) -> StateStore:
-        """The local store, or an empty one if it cannot belong to this changelog."""
-        store = await self._take_store(name)
+    async def _fits(self, store: StateStore) -> bool:
+        """Whether the local store can belong to this changelog: it must not know more than is there."""
         changelog = self._task.changelog
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
-        if store.changelog_offset <= end:
-            return store
-        log.warning("local state is ahead of its changelog: set aside", task=str(self._task.id))
-        store.close()
-        self._stores.discard(name)
-        return self._stores.open(name)
+        return store.changelog_offset <= end
 
     async def _take_store(self, name: str) -> StateStore:
         """Open the store; a former owner on this host that is still closing it gets a moment."""
@@ -221,11 +220,7 @@ class Restoring:
         if ownership.guarantee is Guarantee.EXACTLY_ONCE:
             for partition, offset in group.items():
                 if positions.get(partition, offset) != offset:
-                    raise Bug(
-                        f"group position and commit record of {partition} disagree",
-                        detail=f"group {offset}, commit record {positions[partition]}, task {task.id}",
-                        hint="somebody moved the group's offsets: set them back with Kafka's own tools",
-                    )
+                    raise Disagreement(partition, offset, positions[partition])
         return Restored(state, {**group, **positions}, record.span, record.birth)
 
 
@@ -264,6 +259,23 @@ class StaleStore(Retry):
     def __init__(self, name: str) -> None:
         super().__init__(f'local state "{name}" belongs to a changelog that was deleted')
         self.name = name
+
+
+class Disagreement(Retry):
+    """Group position and commit record name different places.
+
+    Either we stood still while a successor committed between our two looks, and looking again settles it; or somebody
+    moved the group's offsets behind our back, and it stays.
+    """
+
+    code = "SK140"
+
+    def __init__(self, partition: TopicPartition, group: int, record: int) -> None:
+        super().__init__(
+            f"group position and commit record of {partition} disagree",
+            detail=f"the group says {group}, the commit record {record}",
+            hint="somebody moved the group's offsets: set them back with Kafka's own tools",
+        )
 
 
 def last_commit(store: StateStore) -> CommitRecord | None:

@@ -14,6 +14,9 @@ from streamkit.runtime.identity import PlanIdentity
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
 
+# One record: its partition and its offset.
+Place = tuple[TopicPartition, int]
+
 
 class Life(Enum):
     """The life of a task.
@@ -73,9 +76,14 @@ class Task:
         self.birth = ""
         # Offsets which the error policy has condemned: they go to the dead letters without being run.
         self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
+        # Keys whose held-back result could not be sent on: it is set aside at the next end of the span.
+        self.muted: dict[bytes | None, Condemned] = {}
+        # How often a record, or the held-back result of a key, has failed and was tried again.
+        self.attempts: dict[Place | bytes | None, int] = {}
         self.wake_at = 0.0
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
         self.announced = False
+        # Failures in a row, of the task or of the record that it is stuck at: the waiting time grows with them.
         self.failures = 0
         self._state: TaskState | None = None
         self._chain: Chain | None = None
@@ -122,6 +130,13 @@ class Task:
         self.committed = dict(positions)
         self.failures = 0
         self.announced = True
+        self.muted.clear()
+        # A record that is still ahead of us keeps its count, or its patience would never end.
+        self.attempts = {
+            what: count
+            for what, count in self.attempts.items()
+            if isinstance(what, tuple) and what[1] >= positions.get(what[0], 0)
+        }
         for partition, offset in positions.items():
             condemned = self.condemned.get(partition)
             if condemned:

@@ -1,10 +1,10 @@
 """A scope without a runtime: real cells over a plain dict of rows, outputs in lists, spans ended by hand."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
-from streamkit.operators.step import Append, Push, Step
+from streamkit.operators.step import Append, Held, Push, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
@@ -33,7 +33,7 @@ class FakeScope:
         self._prefixes = GroupPrefixes()
         self._values: dict[str, ValueCells] = {}
         self._maps: dict[str, MapCells] = {}
-        self._flushes: list[Callable[[], None]] = []
+        self._held: list[tuple[Held, Push]] = []
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
         if spec.name not in self._values:
@@ -53,13 +53,14 @@ class FakeScope:
 
         return append
 
-    def at_span_end(self, flush: Callable[[], None]) -> None:
-        self._flushes.append(flush)
+    def at_span_end(self, held: Held, following: Push) -> None:
+        self._held.append((held, following))
 
     def end_span(self) -> None:
-        """Flush upstream first (steps are bound from the end), then commit."""
-        for flush in reversed(self._flushes):
-            flush()
+        """Let go upstream first (steps are bound from the end), then commit."""
+        for held, following in reversed(self._held):
+            for record in held():
+                following(*record)
         frozen: dict[bytes, bytes | None] = {}
         for values in self._values.values():
             values.freeze(frozen)

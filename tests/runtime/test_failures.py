@@ -137,3 +137,61 @@ def test_a_topic_full_of_garbage_does_not_stop_the_pipeline(policy):
         harness.run()
         assert check_running_counts(harness.read(COUNTS)) == {"home": 1}
         assert len(harness.dead_letters()) == (300 if policy.action == "dead_letter" else 0)
+
+
+def test_a_result_that_cannot_be_sent_on_at_the_end_of_the_span_is_set_aside_by_its_key():
+    def refuse(page: str, views: int) -> Count:
+        if page == "bad":
+            raise ValueError("no bad counts")
+        return Count(page, views)
+
+    pipeline = sk.pipeline("held")
+    pipeline.read(VIEWS).key_by(page_of).count(name="n", updates="latest").map_keyed(refuse).write(COUNTS)
+    with Harness(pipeline) as harness:
+        for number in range(40):
+            harness.send(VIEWS, View("bad" if number % 8 == 0 else f"page-{number % 3}"), key=str(number))
+        harness.run()
+        last = {count.page: count.views for count in harness.read(COUNTS)}
+        assert sum(last.values()) == 35
+        letters = harness.dead_letters()
+        assert {letter.key for letter in letters} == {b"bad"}
+        assert letters[-1].value == b"5"
+        assert letters[-1].headers["streamkit.step"] == b"refuse"
+
+
+def test_many_records_that_fail_are_each_tried_as_often_as_the_policy_says():
+    tries: dict[str, int] = {}
+
+    def refuse(view: View) -> View:
+        if view.page.startswith("bad"):
+            tries[view.user] = tries.get(view.user, 0) + 1
+            raise ValueError("no")
+        return view
+
+    pipeline = sk.pipeline("patient", on_error=sk.dead_letter(retries=2, delay_s=0.05))
+    pipeline.read(VIEWS).map(refuse).key_by(page_of).count(name="n").map_keyed(as_count).write(COUNTS)
+    with Harness(pipeline, partitions=1) as harness:
+        for number in range(30):
+            page = "bad" if number % 3 == 0 else "good"
+            harness.send(VIEWS, View(page, user=f"u{number}"))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"good": 20}
+        assert len(harness.dead_letters()) == 10
+        assert set(tries.values()) == {3}
+
+
+def test_a_worker_can_be_killed_while_its_commit_is_in_flight():
+    with Harness(counting()) as harness:
+        committer = harness.workers[0].agent._committer
+        sent = 0
+        while not committer.busy:
+            harness.send(VIEWS, View("home"), key=str(sent))
+            sent += 1
+            for _ in range(30):
+                if not committer.busy:
+                    harness.advance(0.00003)
+            assert sent < 500, "no commit was ever in flight"
+        harness.crash()
+        harness.restart()
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"home": sent}
