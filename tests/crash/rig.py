@@ -35,6 +35,7 @@ class Load(threading.Thread):
                 "linger.ms": 5,
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 120_000,
+                "queue.buffering.max.messages": 1_000_000,
             }
         )
         self._topic = topic

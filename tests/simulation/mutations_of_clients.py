@@ -3,6 +3,7 @@
 from typing import Any
 
 from streamkit.kafka.ports import Commit
+from streamkit.runtime import assign
 from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import MemoryPartition, Read
@@ -90,8 +91,9 @@ def dead_writer_reused(patch: Any) -> None:
 
 
 def pending_positions_not_waited_for(patch: Any) -> None:
-    """OffsetFetch without require_stable."""
+    """OffsetFetch without require_stable; and no second look, which would heal it."""
     patch(Group, "is_pending", lambda _self, _partition: False)
+    patch(assign, "DISAGREEMENTS_MAX", 1)
 
 
 def aborted_records_are_shown(patch: Any) -> None:
