@@ -53,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Streams uses under exactly-once, so figures compare.
     commit_interval_s: float = 0.1
     # After a commit, wait this long for more input before the next one: below it requests, not records, cost.
-    commit_pause_s: float = 0.005
+    commit_pause_s: float = 0.008
     # A span that built this many bytes of output is committed early: bounds memory and transaction size.
     span_bytes_max: int = 16 * 1024 * 1024
     # Records handled between two turns of the event loop: heartbeats and replies wait at most this long.

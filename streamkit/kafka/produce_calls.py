@@ -11,6 +11,9 @@ from streamkit.model.ids import TopicPartition
 _HEAD = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _PARTITION = struct.Struct(">ihqqq")
+# The same and what follows if all is well: no reasons, no message, no tags.
+_PLAIN_PARTITION = struct.Struct(">ihqqq3s")
+_PLAIN = b"\x01\x00\x00"
 _NO_TAGS = b"\0"
 _ALL_REPLICAS = -1
 
@@ -44,7 +47,14 @@ def _read_acks(fields: Fields) -> list[Ack]:
     for _ in range(fields.compact_count()):
         topic = fields.compact_string() or ""
         for _ in range(fields.compact_count()):
-            number, code, base_offset, _time, _start = _PARTITION.unpack(fields.take(_PARTITION.size))
+            number, code, base_offset, _time, _start, rest = _PLAIN_PARTITION.unpack_from(
+                fields.buffer, fields.at
+            )
+            if rest == _PLAIN:
+                fields.at += _PLAIN_PARTITION.size
+                acks.append(Ack(TopicPartition(topic, number), code, base_offset, ""))
+                continue
+            fields.at += _PARTITION.size
             reasons = _read_reasons(fields)
             message = fields.compact_string()
             fields.tags()

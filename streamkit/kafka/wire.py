@@ -142,7 +142,10 @@ class Fields:
         return max(0, self.int32())
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields at the end of a flexible structure."""
+        """The tagged fields at the end of a flexible structure; hardly ever any."""
+        if self.buffer[self.at] == 0:
+            self.at += 1
+            return {}
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
 

@@ -134,12 +134,17 @@ class Agent:
         if waited_s < self._settings.commit_pause_s:
             await asyncio.sleep(self._settings.commit_pause_s - waited_s)
 
-    async def _run(self, intake: Intake) -> None:
+    async def _run(self, intake: Intake | None) -> None:
         if self._span_started_s is None:
             self._span_started_s = _now_s()
-        verdict = intake.run_slice(self._settings.slice_records, self._failures)
-        if verdict is not None:
-            await self._rewind(intake.task, verdict)
+        left = self._settings.slice_records
+        while intake is not None and left > 0:
+            verdict = intake.run_slice(left, self._failures)
+            if verdict is not None:
+                await self._rewind(intake.task, verdict)
+                break
+            left -= intake.slice_size
+            intake = self._intakes.current()
         await asyncio.sleep(0)  # replies and heartbeats get their turn between two slices
 
     async def _commit(self) -> None:

@@ -27,15 +27,20 @@ class Intake:
         self._records = _from_offset(batch)
         # Records taken from the batch that still wait: those behind one that was set aside.
         self._waiting: list[LogRecord] = []
+        self.slice_size = 0
         self.done = False
 
     def run_slice(self, limit: int, failures: Failures) -> Verdict | None:
-        """Run up to `limit` records; returns a verdict if the loop must stop this span."""
+        """Run up to `limit` records (or what was waiting); returns a verdict if the loop must stop this span.
+
+        `slice_size` then says how many it took.
+        """
         records, self._waiting = self._waiting, []
         is_last = False
         if not records:
             records = list(islice(self._records, limit))
             is_last = len(records) < limit
+        self.slice_size = len(records)
         if not records:
             self._finish()
             return None

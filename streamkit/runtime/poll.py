@@ -33,20 +33,26 @@ class Intakes:
     @property
     def drained(self) -> bool:
         """True if nothing that was fetched is left to process."""
-        return not self._waiting or (len(self._waiting) == 1 and self._waiting[0].done)
+        return self.current() is None
 
     async def poll(self, timeout_s: float) -> Intake | None:
         """The batch to work on: the one in hand until it is done, then the next; None if nothing came in time."""
-        waiting = self._waiting
-        while waiting and waiting[0].done:
-            waiting.popleft()
-        if not waiting:
+        intake = self.current()
+        if intake is None:
             fetched = await self._reader.poll(timeout_s)
             self._last_poll_bytes = sum(batch.size_bytes for batch in fetched)
             for batch in fetched:
                 task = self._roster.owner_of.get(batch.partition)
                 if task is not None and task.life is Life.RUNNING:
-                    waiting.append(Intake(task, batch))
+                    self._waiting.append(Intake(task, batch))
+            intake = self.current()
+        return intake
+
+    def current(self) -> Intake | None:
+        """The first batch that is not done, without asking for more."""
+        waiting = self._waiting
+        while waiting and waiting[0].done:
+            waiting.popleft()
         return waiting[0] if waiting else None
 
     def drop(self, tasks: set[Task] | None = None) -> None:
