@@ -52,8 +52,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Under load a span lasts this long; when the input is drained it is committed at once. 100 ms is what Kafka
     # Streams uses under exactly-once, so figures compare.
     commit_interval_s: float = 0.1
-    # After a commit, wait this long for more input before the next one: below it requests, not records, cost.
-    commit_pause_s: float = 0.008
+    # When little comes in, wait this long for more before the next round of commits: below it requests, not records,
+    # are what is paid for. At 2,000 records/s it costs 12 ms of latency and halves the CPU.
+    commit_pause_s: float = 0.02
     # A span that built this many bytes of output is committed early: bounds memory and transaction size.
     span_bytes_max: int = 16 * 1024 * 1024
     # Records handled between two turns of the event loop: heartbeats and replies wait at most this long.

@@ -69,6 +69,8 @@ class Agent:
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._span_started_s: float | None = None
+        self._shuffles = len(parts.plan.shuffles())
+        self._rounds_left = 0
         self._is_open = False
         self._stopping = False
 
@@ -128,8 +130,16 @@ class Agent:
         return await self._intakes.poll(BUSY_POLL_S if self.roster.restoring else IDLE_POLL_S)
 
     async def _rest(self) -> None:
-        """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once."""
+        """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once.
+
+        What has just been shuffled should not wait: as many rounds as the pipeline has shuffles follow each other at
+        once, and take a record from its source to its sink.
+        """
         await self._committer.settle()
+        if self._rounds_left > 0:
+            self._rounds_left -= 1
+            return
+        self._rounds_left = self._shuffles
         waited_s = _now_s() - self._committer.ended_at
         if waited_s < self._settings.commit_pause_s:
             await asyncio.sleep(self._settings.commit_pause_s - waited_s)

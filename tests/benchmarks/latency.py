@@ -67,12 +67,12 @@ def _measure(place: Place, load: Load, child: Child) -> Latency:
     reader.start()
     try:
         _wait_for_probe(place, child, wire)
-        before = child.reading()
-        start_s = time.time() + 1.0
         sent, sending = SPAWN.Pipe(duplex=False)
-        sender_arguments = (bootstrap, place.source, load, start_s, sending)
+        sender_arguments = (bootstrap, place.source, load, sending)
         sender = SPAWN.Process(target=open_loop.produce, args=sender_arguments, daemon=True)
         sender.start()
+        start_s = sent.recv()
+        before = child.reading()
         input_ms = sorted(late_s * 1e3 for late_s in sent.recv())
         arrivals = _collect(wire)
         after = child.reading()

@@ -45,9 +45,12 @@ def make_producer(bootstrap: str) -> Producer:
     return Producer({**settings, "queue.buffering.max.messages": 1_000_000})
 
 
-def produce(bootstrap: str, topic: str, load: Load, start_s: float, wire: Connection) -> None:
-    """Send every record when it is due; tells the parent how long after that each one was in the input topic."""
+def produce(bootstrap: str, topic: str, load: Load, wire: Connection) -> None:
+    """Send every record when it is due; tells the parent when it begins, and how late each one was in its topic."""
     producer = make_producer(bootstrap)
+    producer.list_topics(topic)  # connected before the clock starts
+    start_s = time.time() + 0.1
+    wire.send(start_s)
     values = [hit(user(number)) for number in range(USERS)]
     late_s: list[float] = []
 
@@ -84,17 +87,16 @@ def read(bootstrap: str, topic: str, load: Load, wire: Connection) -> None:
     consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
     arrivals: list[tuple[float, str, int]] = []
     probed = False
-    while len(arrivals) < load.records and not wire.poll():
-        messages = consumer.consume(1_000, 0.05)
-        now_s = time.time()
-        for message in messages:
-            if message.error():
-                continue
-            name = message.key().decode()
-            if name != PROBE:
-                arrivals.append((now_s, name, orjson.loads(message.value())["c"]))
-            elif not probed:
-                probed = True
-                wire.send(PROBE)
+    while len(arrivals) < load.records and not (len(arrivals) % 100 == 0 and wire.poll()):
+        # One by one: `consume` would wait until it has as many as it was asked for.
+        message = consumer.poll(0.05)
+        if message is None or message.error():
+            continue
+        name = message.key().decode()
+        if name != PROBE:
+            arrivals.append((time.time(), name, orjson.loads(message.value())["c"]))
+        elif not probed:
+            probed = True
+            wire.send(PROBE)
     wire.send(arrivals)
     consumer.close()
