@@ -37,6 +37,8 @@ log = structlog.get_logger()
 IDLE_POLL_S = 0.1
 # The same while tasks are being restored: they should start at once.
 BUSY_POLL_S = 0.002
+# After a commit the broker takes this long to let its readers see it; asking earlier brings only what came since.
+VISIBLE_S = 0.003
 
 
 class Parts(msgspec.Struct):
@@ -132,17 +134,19 @@ class Agent:
     async def _rest(self) -> None:
         """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once.
 
-        What has just been shuffled should not wait: as many rounds as the pipeline has shuffles follow each other at
-        once, and take a record from its source to its sink.
+        What has just been shuffled should not wait: as many rounds as the pipeline has shuffles follow each other
+        quickly, and take a record from its source to its sink.
         """
         await self._committer.settle()
         if self._rounds_left > 0:
             self._rounds_left -= 1
-            return
-        self._rounds_left = self._shuffles
-        waited_s = _now_s() - self._committer.ended_at
-        if waited_s < self._settings.commit_pause_s:
-            await asyncio.sleep(self._settings.commit_pause_s - waited_s)
+            pause_s = VISIBLE_S
+        else:
+            self._rounds_left = self._shuffles
+            pause_s = self._settings.commit_pause_s
+        left_s = self._committer.ended_at + pause_s - _now_s()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
 
     async def _run(self, intake: Intake | None) -> None:
         if self._span_started_s is None:
