@@ -140,8 +140,8 @@ class Writer(Protocol):
     writer_id: str
     batch_bytes_max: int
 
-    def batch(self) -> Batch:
-        """A new, empty output batch."""
+    def batch(self, bytes_max: int | None = None) -> Batch:
+        """A new, empty output batch that is full at `bytes_max` if that is less than `batch_bytes_max`."""
         ...
 
     async def open(self) -> None:

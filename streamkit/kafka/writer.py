@@ -105,7 +105,7 @@ class KafkaWriter:
         )
         self._groups: dict[str, Coordinator] = {}
 
-    def batch(self) -> Batch:
+    def batch(self, bytes_max: int | None = None) -> Batch:
         """A new, empty output batch; the first record always fits, the broker judges its size."""
         builder: Batch = DefaultRecordBatchBuilder(
             magic=2,
@@ -114,7 +114,7 @@ class KafkaWriter:
             producer_id=NOBODY.producer_id,
             producer_epoch=NOBODY.producer_epoch,
             base_sequence=-1,
-            batch_size=self.batch_bytes_max,
+            batch_size=min(bytes_max or self.batch_bytes_max, self.batch_bytes_max),
         )
         return builder
 

@@ -51,6 +51,7 @@ class Parts(msgspec.Struct):
     stores: StateStores
     settings: Settings
     partition_counts: dict[str, int]
+    batch_limits: dict[str, int]
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
 
 
@@ -62,7 +63,7 @@ class Agent:
         self._parts = parts
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
-        self._outbox = Outbox(parts.writer)
+        self._outbox = Outbox(parts.writer, parts.batch_limits)
         self._outputs: dict[str, Append] = output_appenders(parts.plan, self._outbox, parts.partition_counts)
         letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
         self._failures = Failures(parts.plan.on_error, letters)
@@ -70,6 +71,8 @@ class Agent:
         self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, plan)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
+        self._doubts = Backoff(parts.settings)
+        self._commits_at_doubt = -1
         self._span_started_s: float | None = None
         self._shuffles = len(parts.plan.shuffles())
         self._rounds_left = 0
@@ -215,7 +218,11 @@ class Agent:
         """A new epoch of the writer, then every task learns from its commit record what has landed."""
         await self._committer.abandon()
         self._forget_span()
-        await asyncio.sleep(self._backoff.next_delay_s() if self._committer.commits == 0 else 0)
+        if self._committer.commits == self._commits_at_doubt:
+            await asyncio.sleep(self._doubts.next_delay_s())  # nothing has landed since the last time
+        else:
+            self._doubts.reset()
+        self._commits_at_doubt = self._committer.commits
         await self._open()
         for task in list(self.roster.tasks.values()):
             if task.life in (Life.RUNNING, Life.WAITING):

@@ -62,5 +62,6 @@ async def assemble(
             stores=stores,
             settings=settings,
             partition_counts=prepared.partition_counts,
+            batch_limits=prepared.batch_limits,
         )
     )

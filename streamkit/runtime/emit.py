@@ -20,13 +20,13 @@ RECORD_OVERHEAD_BYTES = 128
 class Lane:
     """The open batches of one output topic, one per partition, and the full ones before them."""
 
-    def __init__(self, topic: str, partitions: int, writer: Writer, record_bytes_max: int) -> None:
+    def __init__(self, topic: str, partitions: int, writer: Writer, batch_bytes_max: int) -> None:
         self.topic = topic
         self.batches: list[Batch | None] = [None] * partitions
         self.counts = [0] * partitions
         self.full: list[OutBatch] = []
         self._writer = writer
-        self._record_bytes_max = record_bytes_max
+        self._batch_bytes_max = batch_bytes_max
 
     def add(
         self,
@@ -62,13 +62,13 @@ class Lane:
     ) -> None:
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
         size += sum(len(name) + len(content or b"") for name, content in headers)
-        if size > self._record_bytes_max:
+        if size > self._batch_bytes_max:
             raise EncodeError(
-                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self._record_bytes_max})',
+                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self._batch_bytes_max})',
                 hint="write smaller values, or raise max.message.bytes of the topic",
             )
         self._put_aside(partition)
-        batch = self._writer.batch()
+        batch = self._writer.batch(self._batch_bytes_max)
         batch.append(0, timestamp, key, value, headers)
         self.batches[partition] = batch
         self.counts[partition] = 1
@@ -91,8 +91,10 @@ class Lane:
 class Outbox:
     """All output of the open span, of every task of the worker."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, limits: Mapping[str, int] | None = None) -> None:
+        """`limits` are the largest batches, in bytes, of topics that take less than the writer would send."""
         self._writer = writer
+        self._limits = limits or {}
         self._lanes: dict[str, Lane] = {}
         self._keyless: list[KafkaPartitions] = []
 
@@ -105,7 +107,8 @@ class Outbox:
         """The lane of a topic; made at the first call."""
         lane = self._lanes.get(topic)
         if lane is None:
-            lane = self._lanes[topic] = Lane(topic, partitions, self._writer, self._writer.batch_bytes_max)
+            limit = min(self._limits.get(topic, self._writer.batch_bytes_max), self._writer.batch_bytes_max)
+            lane = self._lanes[topic] = Lane(topic, partitions, self._writer, limit)
         return lane
 
     def appender(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Append:

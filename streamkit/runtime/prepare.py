@@ -11,13 +11,15 @@ import msgspec
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
-from streamkit.kafka.ports import Admin, TopicSpec
+from streamkit.kafka.ports import Admin, TopicInfo, TopicSpec
 
 # Kafka must look at its own clock on internal topics: event times may be years old, and retention and the expiry of
 # producer state go by the record's timestamp.
 _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 SHUFFLE_CONFIG = {**_BROKER_TIME, "cleanup.policy": "delete", "retention.ms": "604800000"}
 CHANGELOG_CONFIG = {**_BROKER_TIME, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}
+# What a batch needs beside its records, generously: the topic's limit counts it too.
+BATCH_HEAD_BYTES = 128
 DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "2592000000"}
 
 
@@ -35,6 +37,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     plan: Plan
     partition_counts: dict[str, int]
+    batch_limits: dict[str, int]
     missing: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
 
@@ -55,7 +58,7 @@ async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> P
     existing = await admin.partitions(wanted)
     findings = [_user_topic(topic, existing) for topic in dict.fromkeys([*plan.sources(), *plan.sinks()])]
     if not all(finding.good for finding in findings):
-        return Prepared(plan, dict(existing), (), tuple(findings))
+        return Prepared(plan, dict(existing), {}, (), tuple(findings))
     resolved = resolve(plan, existing)
     missing: list[TopicSpec] = []
     counts = dict(existing)
@@ -65,7 +68,17 @@ async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> P
         if have is None:
             missing.append(spec)
         findings.append(_internal_topic(spec, have))
-    return Prepared(resolved, counts, tuple(missing), tuple(findings))
+    limits = batch_limits(await admin.describe(existing))
+    return Prepared(resolved, counts, limits, tuple(missing), tuple(findings))
+
+
+def batch_limits(topics: Mapping[str, TopicInfo]) -> dict[str, int]:
+    """The largest batch of each topic that has a limit of its own; a broker refuses a larger one as a whole."""
+    return {
+        name: int(limit) - BATCH_HEAD_BYTES
+        for name, info in topics.items()
+        if (limit := info.config.get("max.message.bytes")) is not None
+    }
 
 
 async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> Prepared:

@@ -73,7 +73,14 @@ class Harness:
     """Runs a pipeline with any number of workers; every call returns when the pipeline has come to rest."""
 
     def __init__(
-        self, pipeline: Pipeline, *, workers: int = 1, partitions: int = 4, seed: int = 0, **settings: Any
+        self,
+        pipeline: Pipeline,
+        *,
+        workers: int = 1,
+        partitions: int = 4,
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+        seed: int = 0,
+        **settings: Any,
     ) -> None:
         self._is_quiet = _keep_quiet()
         self._plan = pipeline.plan()
@@ -84,7 +91,9 @@ class Harness:
         self._now_ms = 1_600_000_000_000
         self._read_from: dict[TopicPartition, int] = {}
         topics = dict.fromkeys([*self._plan.sources(), *self._plan.sinks()])
-        self._do(self._log.admin().create([TopicSpec(topic, partitions) for topic in topics]))
+        configs = topic_configs or {}
+        specs = [TopicSpec(topic, partitions, config=configs.get(topic, {})) for topic in topics]
+        self._do(self._log.admin().create(specs))
         self._writer = self._log.writer(WriterOptions("harness", Guarantee.AT_LEAST_ONCE))
         self._do(self._writer.open())
         self.workers: list[HarnessWorker] = []

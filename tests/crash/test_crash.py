@@ -37,7 +37,10 @@ def test_workers_join_and_leave_under_load(kafka_broker, tmp_path):
 
 
 def test_a_broker_killed_under_load_costs_time_and_nothing_else(tmp_path):
-    with start_broker(folder=tmp_path, keep_logs=True) as broker, rig(broker.bootstrap, tmp_path, workers=2) as run:
+    with (
+        start_broker(folder=tmp_path, keep_logs=True) as broker,
+        rig(broker.bootstrap, tmp_path, workers=2) as run,
+    ):
         for _ in range(2):
             run.watch(2.0)
             broker.kill()

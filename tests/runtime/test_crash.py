@@ -70,6 +70,20 @@ def test_at_least_once_never_loses():
         assert sum(last.values()) >= 200
 
 
+def test_at_most_once_never_repeats():
+    with Harness(counting(), workers=2, guarantee="at_most_once") as harness:
+        send(harness, 90)
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {f"page-{page}": 10 for page in range(9)}
+        for turn in range(4):
+            send(harness, 45)
+            harness.advance(0.003)
+            harness.crash(turn % 2)
+            harness.restart(turn % 2)
+        harness.run()
+        assert len(harness.read(COUNTS)) <= 180
+
+
 def renamed(new_name: str) -> sk.Pipeline:
     pipeline = sk.pipeline("pages")
     pipeline.read(VIEWS).filter(lambda view: bool(view.page), name="not_empty").key_by(page_of).count(

@@ -128,6 +128,18 @@ def test_an_output_that_is_too_large_is_a_dead_letter():
         assert b"larger than" in letter.headers["streamkit.error"]
 
 
+def test_a_topic_that_takes_less_than_others_gets_smaller_batches():
+    out = sk.topic("small", View)
+    pipeline = sk.pipeline("small")
+    pipeline.read(VIEWS).write(out)
+    with Harness(pipeline, topic_configs={"small": {"max.message.bytes": "20000"}}) as harness:
+        harness.send(VIEWS, *[View(f"{number:03d}" + "x" * 3000) for number in range(60)], View("y" * 30_000))
+        harness.run()
+        assert len(harness.read(out)) == 60
+        (letter,) = harness.dead_letters()
+        assert b"larger than" in letter.headers["streamkit.error"]
+
+
 @pytest.mark.parametrize("policy", [sk.dead_letter(), sk.skip()])
 def test_a_topic_full_of_garbage_does_not_stop_the_pipeline(policy):
     with Harness(counting(on_error=policy), workers=2) as harness:

@@ -47,9 +47,9 @@ class MemoryWriter:
         self._options = options
         self._epoch = -1
 
-    def batch(self) -> Batch:
+    def batch(self, bytes_max: int | None = None) -> Batch:
         """A new, empty output batch."""
-        return MemoryBatch(self.batch_bytes_max)
+        return MemoryBatch(min(bytes_max or self.batch_bytes_max, self.batch_bytes_max))
 
     async def open(self) -> None:
         """Take a new epoch; see the port.
