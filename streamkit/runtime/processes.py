@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from streamkit.config import Settings
 from streamkit.errors import Bug, Misconfigured
+from streamkit.runtime.stop_signals import stop_signals
 from streamkit.runtime.supervisor import Backoff
 
 log = structlog.get_logger()
@@ -81,7 +82,7 @@ class Processes:
 
     async def run(self) -> int:
         """Keep the workers running until a signal or an error ends them all; returns the exit code."""
-        with self._signals():
+        with stop_signals(self._stop_once, self.kill):
             lives = [asyncio.create_task(self._keep_running(number)) for number in range(self._count)]
             late = asyncio.create_task(self._kill_the_late())
             await asyncio.gather(*lives)
@@ -151,34 +152,13 @@ class Processes:
         self._must_act = True
         self._send(signal.SIGKILL)
 
+    def _stop_once(self) -> None:
+        if not self._stopping.is_set():
+            self.stop()
+
     def _send(self, number: signal.Signals) -> None:
         for process in self._running.values():
             _signal(process, number)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-
-        seen = 0
-
-        def on_signal(name: str) -> None:
-            nonlocal seen
-            seen += 1
-            if seen > 1:
-                log.warning("killing the workers", signal=name)
-                self.kill()
-                return
-            log.info("stopping: the open spans are committed first", signal=name)
-            if not self._stopping.is_set():
-                self.stop()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_signal, number.name)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
 
 
 def how_it_ended(code: int) -> str:

@@ -4,12 +4,8 @@ SIGTERM or Ctrl-C: finish the span, commit, leave the group. A second one: exit 
 crash is always safe.
 """
 
-import asyncio
-import contextlib
 import gc
 import os
-import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import structlog
@@ -19,6 +15,7 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.slot import take_slot
+from streamkit.runtime.stop_signals import stop_signals
 from streamkit.state.memory import MemoryStores
 from streamkit.state.rocks import RocksStores
 from streamkit.state.store import StateStores
@@ -45,7 +42,7 @@ async def run_worker(plan: Plan, settings: Settings) -> None:
     try:
         stores = open_stores(settings, folder)
         agent = await assemble(plan, settings, cluster, stores, slot)
-        with _until_signal(agent.stop):
+        with stop_signals(agent.stop, lambda: os._exit(130)):
             log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
             await agent.run()
         slot.forget_member()
@@ -61,26 +58,3 @@ def open_stores(settings: Settings, folder: Path) -> StateStores:
     if settings.store == "memory":
         return MemoryStores()
     return RocksStores(folder / "tasks", settings.state_cache_bytes, settings.state_write_buffer_bytes)
-
-
-@contextlib.contextmanager
-def _until_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGTERM or SIGINT; the second one ends the process on the spot."""
-    loop = asyncio.get_running_loop()
-    seen = 0
-
-    def on_signal(name: str) -> None:
-        nonlocal seen
-        seen += 1
-        if seen > 1:
-            os._exit(130)
-        log.info("stopping: the open span is committed first", signal=name)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

@@ -1,0 +1,35 @@
+"""stop signals: the first SIGTERM or Ctrl-C asks for a clean end, the second one is not asked twice."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+
+import structlog
+
+log = structlog.get_logger()
+
+
+@contextlib.contextmanager
+def stop_signals(stop: Callable[[], None], kill: Callable[[], None]) -> Iterator[None]:
+    """Inside the block, call `stop` at the first SIGTERM or SIGINT and `kill` at every further one."""
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def on_signal(name: str) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            log.warning("ending at once", signal=name)
+            kill()
+        else:
+            log.info("stopping: what is open is committed first", signal=name)
+            stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number.name)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
