@@ -2,10 +2,15 @@ import itertools
 
 import pytest
 
+import streamkit as sk
 from streamkit.errors import Bug
+from streamkit.kafka.ports import Assignment, Member
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.task import ALLOWED, Condemned, Life, Task
-from tests.runtime.pages import counting
+from streamkit.runtime.assign import _follows as follows
+from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
+from streamkit.state.memory import MemoryStores
+from streamkit.state.task_state import TaskState
+from tests.runtime.pages import COUNTS, VIEWS, View, as_count, counting
 
 
 def a_task() -> Task:
@@ -38,3 +43,33 @@ def test_a_condemned_record_is_remembered_until_it_is_committed():
     assert task.condemned == {place: {8: reason}}
     task.landed({place: 9})
     assert task.condemned == {place: {}}
+
+
+def test_a_task_is_kept_only_over_the_very_next_generation_of_the_same_member():
+    def assigned(member_id: str, generation: int) -> Assignment:
+        return Assignment(Member("group", member_id, generation), (), frozenset())
+
+    before = assigned("a", 4)
+    assert follows(before, assigned("a", 5))
+    assert not follows(before, assigned("a", 6)), "somebody else may have owned the task in generation 5"
+    assert not follows(before, assigned("b", 5)), "we were thrown out in between"
+    assert not follows(before, assigned("a", 4))
+    assert not follows(None, assigned("a", 5))
+
+
+def test_a_rewind_forgets_what_operators_hold_back():
+    pipeline = sk.pipeline("held")
+    pipeline.read_keyed(VIEWS).count(name="n", updates="latest").map_keyed(as_count).write(COUNTS)
+    (stage,) = pipeline.plan().stages
+    task = Task(TaskId(stage.name, 0), stage, {})
+    written: list[tuple[bytes | None, bytes | None, int]] = []
+    outputs = {"counts": lambda *record: written.append(record)}
+    state = TaskState(MemoryStores().open("task"), stage.stores, cached_values_max=10)
+    task.life = Life.RESTORING
+    task.start(Restored(state, {}, 0, "birth"), outputs)
+    task.chain.entries["views"](b"home", View("home"), 1)
+    task.rewind(outputs)
+    assert [list(held()) for held, _ in task.chain.held] == [[]]
+    task.chain.entries["views"](b"home", View("home"), 2)
+    ((key, value, timestamp),) = next(iter(task.chain.held))[0]()
+    assert (key, value, timestamp) == (b"home", 1, 2)
