@@ -77,3 +77,7 @@ async def read(reader: KafkaReader, count: int, timeout_s: float = 20.0) -> list
 
 async def read_values(reader: KafkaReader, count: int) -> list[bytes | None]:
     return [record.value for record in await read(reader, count)]
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"value %d" % number for number in range(start, start + count)]

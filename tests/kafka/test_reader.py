@@ -14,6 +14,7 @@ from tests.kafka.auditor import (
     connected,
     create_topic,
     fresh_records,
+    numbered,
     open_producer,
     producer,
     read,
@@ -23,15 +24,6 @@ from tests.kafka.auditor import (
 )
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def place(kafka_broker: Broker) -> TopicPartition:
-    return TopicPartition(create_topic(kafka_broker.bootstrap), 0)
-
-
-def numbered(count: int, start: int = 0) -> list[bytes]:
-    return [b"value %d" % number for number in range(start, start + count)]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -16,6 +16,7 @@ from streamkit.testing.broker import Broker, start_broker
 from tests.kafka.auditor import (
     create_topic,
     fresh_records,
+    numbered,
     read,
     read_values,
     reading,
@@ -23,15 +24,6 @@ from tests.kafka.auditor import (
 )
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def place(kafka_broker: Broker) -> TopicPartition:
-    return TopicPartition(create_topic(kafka_broker.bootstrap), 0)
-
-
-def numbered(count: int, start: int = 0) -> list[bytes]:
-    return [b"value %d" % number for number in range(start, start + count)]
 
 
 async def test_a_position_that_retention_passed_names_the_bounds_and_the_way_out(

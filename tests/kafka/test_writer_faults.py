@@ -97,11 +97,18 @@ async def test_a_batch_is_sent_again_as_the_same_bytes(site: Site, version: int 
 
 
 async def test_only_what_is_not_acknowledged_is_sent_again(site: Site) -> None:
+    moved: list[int] = []
+
     async def one_moves(_call: Call[Any], forward: Forward) -> Any:
         done = await forward()
+        # The broker may refuse the first try as a whole; only a half that it has taken can be half forgotten.
+        if moved or any(ack.code for ack in done):
+            return done
+        moved.append(1)
         return [ack._replace(code=20) if ack.partition.partition == 1 else ack for ack in done]
 
-    await commit_under(site, PRODUCE, first(1, one_moves))
+    await commit_under(site, PRODUCE, one_moves)
+    assert moved
     assert [site.to(1)] in [produced(call) for call in site.wire.seen if call.key == PRODUCE]
     assert [site.to(0)] not in [produced(call) for call in site.wire.seen if call.key == PRODUCE]
     await check_all_three(site)

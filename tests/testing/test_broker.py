@@ -1,7 +1,6 @@
 import contextlib
 import http.server
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -165,7 +164,6 @@ def test_a_broker_ends_with_an_owner_killed_by_sigkill(tmp_path: Path, kind: str
 
 
 @pytest.mark.kafka
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
 def test_three_nodes_see_each_other_and_none_outlives_its_watch() -> None:
     with start_broker(3) as broker:
         answers = {ask("127.0.0.1", port_of(broker, node)) for node in range(3)}
@@ -177,9 +175,10 @@ def test_three_nodes_see_each_other_and_none_outlives_its_watch() -> None:
         broker.kill(2)
         assert is_gone(third)
         assert broker.pids() == [first, second]
-        psutil.Process(second).parent().kill()
-        assert is_gone(second)
-        assert broker.pids() == [first]
+        if sys.platform == "linux":  # nothing else ties a process to its parent
+            psutil.Process(second).parent().kill()
+            assert is_gone(second)
+            assert broker.pids() == [first]
 
 
 @pytest.mark.kafka
@@ -214,10 +213,9 @@ def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_a_missing_maven_is_named_only_while_the_cache_is_empty(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("there is no java")
-    (tmp_path / "java").symlink_to(java)
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
     no_java(monkeypatch, tmp_path)
     monkeypatch.setenv("STREAMKIT_CACHE", str(tmp_path / "cache"))
     assert "no mvn" in (can_start() or "")
