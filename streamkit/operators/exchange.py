@@ -3,17 +3,30 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from streamkit.codec.codec import ENCODE_ERRORS
 from streamkit.codec.naming import type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import EncodeError, UserCodeError
-from streamkit.operators.step import Append, Push, Scope
+from streamkit.operators.fused import Code, InlineStep
+from streamkit.operators.step import Scope
 from streamkit.state.spec import StoreSpec
 
+# The statements that both steps share; encoders are C functions that raise what `ENCODE_ERRORS` lists.
+_ENCODE_VALUE = (
+    "try:",
+    "    data = encode(value)",
+    "except ENCODE_ERRORS as error:",
+    "    raise bad_value(value, error) from error",
+)
+_ENCODE_KEY = (
+    "try:",
+    "    key_data = encode_key(new_key)",
+    "except ENCODE_ERRORS as error:",
+    "    raise bad_key(new_key) from error",
+)
 
-class WriteStep(msgspec.Struct, frozen=True):
+
+class WriteStep(InlineStep, frozen=True):
     """Write every record to a topic that others read.
 
     The key goes out with the bytes it came with, unless `key_fn` makes a new one from the value. A value of None is
@@ -28,51 +41,40 @@ class WriteStep(msgspec.Struct, frozen=True):
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002 - nothing follows a sink
-        """As `Step.bind`."""
+    def code(self, scope: Scope) -> Code:
+        """As `InlineStep.code`."""
         codec = value_codec(self.value_type)
-        append = scope.output(self.topic)
-        encode = nullable(codec.encode) if codec.nullable else codec.encode
-        return self._bind_kept(encode, append) if self.key_fn is None else self._bind_keyed(encode, append)
+        names = {
+            "encode": nullable(codec.encode) if codec.nullable else codec.encode,
+            "append": scope.output(self.topic),
+            "bad_value": self._unwritable_value,
+            "ENCODE_ERRORS": ENCODE_ERRORS,
+        }
+        if self.key_fn is None:
+            return Code(self.name, (*_ENCODE_VALUE, "append(key, data, timestamp)"), names, is_end=True)
+        names |= {
+            "key_fn": self.key_fn,
+            "encode_key": nullable(key_codec(self.key_type).encode),
+            "bad_key": self._unwritable_key,
+        }
+        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *_ENCODE_VALUE, "append(key_data, data, timestamp)")
+        return Code(self.name, lines, names, is_end=True)
 
-    def _bind_kept(self, encode: Callable[[Any], bytes | None], append: Append) -> Push:
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:
-            try:
-                data = encode(value)
-            except ENCODE_ERRORS as error:
-                raise self._unwritable(step, "value", value, self.value_type) from error
-            append(key, data, timestamp)
+    def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:  # noqa: ARG002 - its cause says it
+        return self._unwritable("value", value, self.value_type)
 
-        return push
+    def _unwritable_key(self, key: Any) -> EncodeError:
+        return self._unwritable("key", key, self.key_type)
 
-    def _bind_keyed(self, encode: Callable[[Any], bytes | None], append: Append) -> Push:
-        assert self.key_fn is not None
-        key_fn = self.key_fn
-        encode_key = nullable(key_codec(self.key_type).encode)
-
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            new_key = key_fn(value)
-            try:
-                key_data = encode_key(new_key)
-            except ENCODE_ERRORS as error:
-                raise self._unwritable(step, "key", new_key, self.key_type) from error
-            try:
-                data = encode(value)
-            except ENCODE_ERRORS as error:
-                raise self._unwritable(step, "value", value, self.value_type) from error
-            append(key_data, data, timestamp)
-
-        return push
-
-    def _unwritable(self, step: str, part: str, got: Any, wanted: Any) -> EncodeError:
+    def _unwritable(self, part: str, got: Any, wanted: Any) -> EncodeError:
         return EncodeError(
             f'topic "{self.topic}" takes a {part} of type {type_name(wanted)}, got a {type_name(type(got))}',
-            where=f'step "{step}"',
+            where=f'step "{self.name}"',
             hint=f"convert it with map() before write(), or declare the topic with the {part} type you write",
         )
 
 
-class ShuffleStep(msgspec.Struct, frozen=True):
+class ShuffleStep(InlineStep, frozen=True):
     """Send every record to the task that owns its key: `key_fn(value)` becomes the key, the value travels as it is."""
 
     name: str
@@ -83,45 +85,47 @@ class ShuffleStep(msgspec.Struct, frozen=True):
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002 - what follows is another stage
-        """As `Step.bind`."""
-        key_fn = self.key_fn
-        encode_key = key_codec(self.key_type).encode
-        encode = internal_codec(self.value_type).encode
-        append = scope.output(self.topic)
+    def code(self, scope: Scope) -> Code:
+        """As `InlineStep.code`."""
+        names = {
+            "key_fn": self.key_fn,
+            "encode_key": key_codec(self.key_type).encode,
+            "encode": internal_codec(self.value_type).encode,
+            "append": scope.output(self.topic),
+            "no_key": self._no_key,
+            "bad_key": self._unwritable_key,
+            "bad_value": self._unwritable_value,
+            "ENCODE_ERRORS": ENCODE_ERRORS,
+        }
+        lines = (
+            "new_key = key_fn(value)",
+            "if new_key is None:",
+            "    raise no_key()",
+            *_ENCODE_KEY,
+            *_ENCODE_VALUE,
+            "append(key_data, data, timestamp)",
+        )
+        return Code(self.name, lines, names, is_end=True)
 
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            new_key = key_fn(value)
-            if new_key is None:
-                raise UserCodeError(
-                    "key_by got None as the key of a record",
-                    where=f'step "{step}"',
-                    hint="filter such records out before key_by, or give them a key of their own",
-                )
-            try:
-                key_data = encode_key(new_key)
-            except ENCODE_ERRORS as error:
-                raise self._unwritable_key(step, new_key) from error
-            try:
-                data = encode(value)
-            except ENCODE_ERRORS as error:
-                raise self._unwritable_value(step, value, error) from error
-            append(key_data, data, timestamp)
+    def _no_key(self) -> UserCodeError:
+        return UserCodeError(
+            "key_by got None as the key of a record",
+            where=f'step "{self.name}"',
+            hint="filter such records out before key_by, or give them a key of their own",
+        )
 
-        return push
-
-    def _unwritable_key(self, step: str, key: Any) -> EncodeError:
+    def _unwritable_key(self, key: Any) -> EncodeError:
         got = type_name(type(key))
         return EncodeError(
             f"key_by expects keys of type {type_name(self.key_type)}, got a {got}",
-            where=f'step "{step}"',
+            where=f'step "{self.name}"',
             hint=f"pass key_type={got} to key_by, or annotate the return type of its function",
         )
 
-    def _unwritable_value(self, step: str, value: Any, error: Exception) -> EncodeError:
+    def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:
         return EncodeError(
             f"key_by cannot send on a value of type {type_name(type(value))}, expected {type_name(self.value_type)}",
-            where=f'step "{step}"',
+            where=f'step "{self.name}"',
             detail=str(error),
             hint="use a msgspec.Struct, a dataclass, or builtins; integers have 64 bits",
         )

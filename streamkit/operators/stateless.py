@@ -1,23 +1,19 @@
-"""Steps without memory: map, filter, flat_map, peek and map_keyed.
-
-Each `bind` keeps what it needs in the closure of one small function: a record costs that call and the user's.
-"""
+"""Steps without memory: map, filter, flat_map, peek and map_keyed. Each says what it does in a line or two."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from streamkit.codec.values import key_codec
 from streamkit.errors import UserCodeError
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.fused import Code, InlineStep
+from streamkit.operators.step import Scope
 from streamkit.state.spec import StoreSpec
 
 # Decoded keys that a step remembers before it forgets them all: the hot keys are back at once, memory stays small.
 REMEMBERED_KEYS_MAX = 10_000
 
 
-class Map(msgspec.Struct, frozen=True):
+class Map(InlineStep, frozen=True):
     """Replace every value by `fn(value)`."""
 
     name: str
@@ -25,17 +21,12 @@ class Map(msgspec.Struct, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002 - a stateless step needs no scope
-        """As `Step.bind`."""
-        fn = self.fn
-
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            following(key, fn(value), timestamp)
-
-        return push
+    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+        """As `InlineStep.code`."""
+        return Code(self.name, ("value = fn(value)",), {"fn": self.fn})
 
 
-class Filter(msgspec.Struct, frozen=True):
+class Filter(InlineStep, frozen=True):
     """Let through the values for which `fn(value)` is true."""
 
     name: str
@@ -43,18 +34,12 @@ class Filter(msgspec.Struct, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
-        """As `Step.bind`."""
-        fn = self.fn
-
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            if fn(value):
-                following(key, value, timestamp)
-
-        return push
+    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+        """As `InlineStep.code`."""
+        return Code(self.name, ("if fn(value):",), {"fn": self.fn})
 
 
-class FlatMap(msgspec.Struct, frozen=True):
+class FlatMap(InlineStep, frozen=True):
     """Replace every value by the values of `fn(value)`: none, one or many.
 
     All of them are made before the first goes on, so a generator that raises half-way has passed on nothing.
@@ -65,19 +50,19 @@ class FlatMap(msgspec.Struct, frozen=True):
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
-        """As `Step.bind`."""
-        fn = self.fn
+    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+        """As `InlineStep.code`."""
+        return Code(
+            self.name,
+            (
+                "results = fn(value)",
+                "for value in results if type(results) is list else tuple(results):",
+            ),
+            {"fn": self.fn},
+        )
 
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            results = fn(value)
-            for result in results if type(results) is list else tuple(results):
-                following(key, result, timestamp)
 
-        return push
-
-
-class Peek(msgspec.Struct, frozen=True):
+class Peek(InlineStep, frozen=True):
     """Call `fn(value)` for what it does, and pass the value on unchanged.
 
     It may be called again for the same record, when a span is repeated after a failure.
@@ -88,18 +73,12 @@ class Peek(msgspec.Struct, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
-        """As `Step.bind`."""
-        fn = self.fn
-
-        def push(key: bytes | None, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            fn(value)
-            following(key, value, timestamp)
-
-        return push
+    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+        """As `InlineStep.code`."""
+        return Code(self.name, ("fn(value)",), {"fn": self.fn})
 
 
-class MapKeyed(msgspec.Struct, frozen=True):
+class MapKeyed(InlineStep, frozen=True):
     """Replace every value by `fn(key, value)`; the key itself stays."""
 
     name: str
@@ -108,15 +87,13 @@ class MapKeyed(msgspec.Struct, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def bind(self, following: Push, scope: Scope) -> Push:  # noqa: ARG002
-        """As `Step.bind`."""
-        fn = self.fn
-        keys = DecodedKeys(self.key_type, self.name)
-
-        def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
-            following(key, fn(keys[key], value), timestamp)
-
-        return push
+    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+        """As `InlineStep.code`."""
+        return Code(
+            self.name,
+            ("value = fn(keys[key], value)",),
+            {"fn": self.fn, "keys": DecodedKeys(self.key_type, self.name)},
+        )
 
 
 class DecodedKeys(dict[bytes, Any]):

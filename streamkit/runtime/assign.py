@@ -16,7 +16,6 @@ from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
-from streamkit.runtime.chain import Decode
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.restore import Disagreement, Ownership, Restoring, StaleStore
 from streamkit.runtime.supervisor import Backoff
@@ -198,18 +197,10 @@ async def _cancel(work: asyncio.Task[Restored]) -> None:
         work.result().state.close()
 
 
-def _inputs(stage: Stage, partition: int) -> dict[TopicPartition, Decode]:
-    """The partitions that task number `partition` of a stage reads, with their decoders."""
+def _inputs(stage: Stage, partition: int) -> dict[TopicPartition, Input]:
+    """The partitions that task number `partition` of a stage reads."""
     return {
-        TopicPartition(each.topic, partition): _decoder(each)
+        TopicPartition(each.topic, partition): each
         for each in stage.inputs
         if each.partitions is not None and partition < each.partitions
     }
-
-
-def _decoder(source: Input) -> Decode:
-    codec = source.value_codec()
-    if not codec.nullable:
-        return codec.decode
-    decode = codec.decode
-    return lambda value: None if value is None else decode(value)

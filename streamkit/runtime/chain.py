@@ -9,17 +9,23 @@ from typing import Any
 
 import msgspec
 
-from streamkit.graph.stage import Stage
+from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import LogRecord
+from streamkit.operators.fused import Code, InlineStep, fuse_loop, fuse_push, step_in
 from streamkit.operators.step import Append, Held, Push
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
 
-Decode = Callable[[Any], Any]
+# Runs records through a chain, in order. Raises RecordFailed at the first record on which the chain raised: those
+# before it are done, those after it are not.
+Run = Callable[[list[LogRecord]], None]
 
 # The name that stands for the step before the chain: bytes to a value.
 DECODE = "decode"
+
+# What happens to every record before its first step.
+_TAKE_APART = ("key = record.key", "timestamp = record.timestamp", "value = decode(record.value)")
 
 
 class TaskScope:
@@ -59,33 +65,68 @@ class RecordFailed(Exception):
 
 
 class Chain(msgspec.Struct):
-    """A stage bound to one task: where records of each input enter, and who keeps results back until the span ends."""
+    """A stage bound to one task: what runs the records of each input, and who keeps results back until the span ends."""
 
-    entries: dict[str, Push]
+    entries: dict[str, Run]
     held: list[tuple[Held, Push]]
     clean_steps: frozenset[str]
 
 
 def bind(stage: Stage, scope: TaskScope) -> Chain:
-    """Bind the steps of a stage from its ends to its inputs."""
-    steps = {step.id: step for step in stage.steps}
-    bound: dict[int, Push] = {}
-
-    def push_of(step_id: int) -> Push:
-        if step_id not in bound:
-            step = steps[step_id]
-            bound[step_id] = step.step.bind(_fan_out([push_of(i) for i in step.downstream]), scope)
-        return bound[step_id]
-
-    entries = {entry.topic: _fan_out([push_of(i) for i in entry.entry]) for entry in stage.inputs}
+    """Bind the steps of a stage from its ends to its inputs; rows of simple steps are fused."""
+    binding = _Binding(stage, scope)
+    entries = {each.topic: binding.entry(each) for each in stage.inputs}
     clean = {step.step.name for step in stage.steps if step.fails_clean}
     return Chain(entries, scope.held, frozenset(clean | {DECODE}))
 
 
-def _fan_out(pushes: list[Push]) -> Push:
-    if len(pushes) == 1:
-        return pushes[0]
+class _Binding:
+    """The steps of one stage on their way to functions, each bound once."""
 
+    def __init__(self, stage: Stage, scope: TaskScope) -> None:
+        self._steps = {step.id: step for step in stage.steps}
+        self._scope = scope
+        self._bound: dict[int, Push] = {}
+
+    def entry(self, source: Input) -> Run:
+        """The loop over the records of one input, with the first steps inside it."""
+        codes, following = self._row(source.entry)
+        loop = fuse_loop(Code(DECODE, _TAKE_APART, {"decode": _decoder(source)}), codes, following)
+
+        def run(records: list[LogRecord]) -> None:
+            try:
+                loop(records)
+            except Exception as error:
+                raise RecordFailed(_record_in_hand(error), failing_step(error), error) from error
+
+        return run
+
+    def push(self, targets: tuple[int, ...]) -> Push:
+        """What follows a step: the steps that it sends its results to."""
+        if len(targets) != 1:
+            return _fan_out([self.push((target,)) for target in targets])
+        target = targets[0]
+        if target not in self._bound:
+            step = self._steps[target]
+            if isinstance(step.step, InlineStep):
+                self._bound[target] = fuse_push(*self._row(targets))
+            else:
+                self._bound[target] = step.step.bind(self.push(step.downstream), self._scope)
+        return self._bound[target]
+
+    def _row(self, targets: tuple[int, ...]) -> tuple[list[Code], Push]:
+        """The simple steps in a row from here on, and the push of what comes behind them."""
+        codes = []
+        while len(targets) == 1:
+            step = self._steps[targets[0]]
+            if not isinstance(step.step, InlineStep):
+                break
+            codes.append(step.step.code(self._scope))
+            targets = step.downstream
+        return codes, self.push(targets)
+
+
+def _fan_out(pushes: list[Push]) -> Push:
     def push(key: bytes | None, value: Any, timestamp: int) -> None:
         for following in pushes:
             following(key, value, timestamp)
@@ -93,18 +134,20 @@ def _fan_out(pushes: list[Push]) -> Push:
     return push
 
 
-def run(records: list[LogRecord], decode: Decode, push: Push) -> None:
-    """Run records through a chain, in order.
+def _decoder(source: Input) -> Callable[[Any], Any]:
+    codec = source.value_codec()
+    if not codec.nullable:
+        return codec.decode
+    decode = codec.decode
+    return lambda value: None if value is None else decode(value)
 
-    Raises:
-        RecordFailed: at the first record on which the chain raised; those before it are done, those after it not.
-    """
-    record = records[0]
-    try:
-        for record in records:
-            push(record.key, decode(record.value), record.timestamp)
-    except Exception as error:
-        raise RecordFailed(record, failing_step(error), error) from error
+
+def _record_in_hand(error: Exception) -> LogRecord:
+    """The record at which a loop was when it raised: the variable of the frame below ours."""
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    assert below is not None
+    record: LogRecord = below.tb_frame.f_locals["record"]
+    return record
 
 
 def failing_step(error: Exception) -> str:
@@ -112,7 +155,6 @@ def failing_step(error: Exception) -> str:
     step = DECODE
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_name == "push":
-            step = trace.tb_frame.f_locals.get("step", step)
+        step = step_in(trace) or step
         trace = trace.tb_next
     return step

@@ -1,4 +1,4 @@
-"""ingest: a fetched batch, its task and its decoder, cut into slices that the loop can afford.
+"""ingest: a fetched batch and its task, cut into slices that the loop can afford.
 
 Before this step `runtime/poll.py` fetched committed bytes; after it `runtime/chain.py` runs each slice. What cannot
 be decoded or processed goes to `runtime/failures.py`.
@@ -10,7 +10,7 @@ from itertools import islice
 
 from streamkit.kafka.ports import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.chain import RecordFailed, run
+from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.task import Condemned, Task
 
@@ -21,8 +21,7 @@ class Intake:
     def __init__(self, task: Task, batch: FetchedBatch) -> None:
         self.task = task
         self.partition: TopicPartition = batch.partition
-        self._decode = task.inputs[batch.partition]
-        self._push = task.chain.entries[batch.partition.topic]
+        self._run = task.chain.entries[batch.partition.topic]
         self._next_offset = batch.next_offset
         self._records = _from_offset(batch)
         # Records taken from the batch that still wait: those behind one that was set aside.
@@ -48,7 +47,7 @@ class Intake:
         if condemned:
             return self._run_carefully(records, condemned, failures)
         try:
-            run(records, self._decode, self._push)
+            self._run(records)
         except RecordFailed as failed:
             return self._judge(failed, records, failures)
         if is_last:
@@ -67,7 +66,7 @@ class Intake:
                 if reason is not None:
                     failures.put_aside(self.task, self.partition, record, reason)
                 else:
-                    run([record], self._decode, self._push)
+                    self._run([record])
             except RecordFailed as failed:
                 return self._judge(failed, records[index:], failures)
             self._advance(record.offset + 1)

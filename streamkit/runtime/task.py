@@ -6,10 +6,10 @@ from enum import Enum
 import msgspec
 
 from streamkit.errors import Bug
-from streamkit.graph.stage import Stage
+from streamkit.graph.stage import Input, Stage
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
-from streamkit.runtime.chain import Chain, Decode, TaskScope, bind
+from streamkit.runtime.chain import Chain, TaskScope, bind
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
@@ -61,7 +61,7 @@ class Restored(msgspec.Struct):
 class Task:
     """Owns the state and the positions of one partition of one stage."""
 
-    def __init__(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Decode]) -> None:
+    def __init__(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> None:
         self.id = task_id
         self.stage = stage
         self.inputs = inputs

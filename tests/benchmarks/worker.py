@@ -6,14 +6,13 @@ Usage: python -m tests.benchmarks.worker PIPELINE NAME IN OUT GUARANTEE STATE_DI
 import cProfile
 import logging
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import structlog
 import uvloop
 
 from streamkit.config import Settings
-from streamkit.runtime import ingest
+from streamkit.runtime.ingest import Intake
 from streamkit.runtime.worker import run_worker
 from tests.benchmarks.clock import mark
 from tests.benchmarks.pipelines import PIPELINES
@@ -21,14 +20,14 @@ from tests.benchmarks.pipelines import PIPELINES
 
 def say_first() -> None:
     """Mark the first slice of records, then step aside: nothing is left in the path that is measured."""
-    run: Callable[..., Any] = ingest.run
+    run_slice = Intake.run_slice
 
-    def first_run(*arguments: Any) -> Any:
-        ingest.run = run
+    def first_slice(*arguments: Any) -> Any:
+        Intake.run_slice = run_slice
         mark("first")
-        return run(*arguments)
+        return run_slice(*arguments)
 
-    ingest.run = first_run
+    Intake.run_slice = first_slice
 
 
 def main(pipeline: str, name: str, source: str, target: str, guarantee: str, state_dir: str) -> None:

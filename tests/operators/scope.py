@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
+from streamkit.operators.fused import step_in
 from streamkit.operators.step import Append, Held, Push, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
@@ -91,3 +92,12 @@ class Chain:
     @property
     def values(self) -> list[Any]:
         return [value for _, value, _ in self.out]
+
+
+def steps_in(error: BaseException) -> list[str]:
+    """The steps that an error came through, from the traceback."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        found += [step] if (step := step_in(trace)) else []
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,106 @@
+"""Fused steps: several steps of a chain as one function, so that a record pays for what they do and not for calls.
+
+A step that can be said in a few statements says them once, as a `Code`. A row of such steps becomes one Python
+function: their statements in order, each step inside the block that the one before it opened. Every line remembers
+its step, so after an exception the failing step is read off the traceback, which costs nothing while all is well.
+"""
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import CodeType, TracebackType
+from typing import Any
+
+import msgspec
+
+from streamkit.operators.step import Push, Scope
+
+INDENT = "    "
+# Where a generated function keeps the step of each of its lines, among its globals.
+_STEPS = "__steps__"
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+
+class Code(msgspec.Struct, frozen=True):
+    """What one step does with a record, as statements about `key`, `value` and `timestamp`.
+
+    Results are assigned to `value`. What follows comes behind the last line, or inside it if that ends with a colon.
+    `names` are the objects which the lines mention; every other name is a variable that is set before it is read.
+    """
+
+    step: str
+    lines: tuple[str, ...]
+    names: Mapping[str, Any]
+    # Nothing follows: the record leaves the stage here.
+    is_end: bool = False
+
+
+class InlineStep(msgspec.Struct, frozen=True):
+    """A step that is said in a few statements. It can stand alone, as every step, or be fused with its neighbours."""
+
+    @abstractmethod
+    def code(self, scope: Scope) -> Code:
+        """The statements of this step."""
+
+    def bind(self, following: Push, scope: Scope) -> Push:
+        """As `Step.bind`."""
+        return fuse_push((self.code(scope),), following)
+
+
+def fuse_push(codes: Sequence[Code], following: Push | None) -> Push:
+    """One function that takes a record through these steps and gives each result to `following`."""
+    head = Code("", ("def push(key, value, timestamp):",), {})
+    push: Push = _function("push", (head, *codes), following)
+    return push
+
+
+def fuse_loop(each: Code, codes: Sequence[Code], following: Push | None) -> Callable[[Sequence[Any]], None]:
+    """One function that takes many records through these steps; `each` makes key, value and timestamp of a `record`."""
+    head = Code("", ("def run(records):", "    for record in records:"), {})
+    run: Callable[[Sequence[Any]], None] = _function("run", (head, each, *codes), following)
+    return run
+
+
+def step_in(trace: TracebackType) -> str | None:
+    """The step that was at work in this frame; None if the frame is no step's."""
+    frame = trace.tb_frame
+    steps: Mapping[int, str] | None = frame.f_globals.get(_STEPS)
+    if steps is not None:
+        return steps.get(trace.tb_lineno) or None
+    if frame.f_code.co_name == "push":
+        step: str | None = frame.f_locals.get("step")
+        return step
+    return None
+
+
+def _function(name: str, codes: Sequence[Code], following: Push | None) -> Any:
+    lines: list[str] = []
+    steps: dict[int, str] = {}
+    names: dict[str, Any] = {_STEPS: steps, "following": following}
+    indent = ""
+    for number, code in enumerate(codes):
+        own = {each: f"{each}_{number}" for each in code.names}
+        names |= {own[each]: thing for each, thing in code.names.items()}
+        for line in _renamed(code.lines, own):
+            lines.append(indent + line)
+            steps[len(lines)] = code.step
+        if code.lines[-1].endswith(":"):
+            last = code.lines[-1]
+            indent += last[: len(last) - len(last.lstrip())] + INDENT
+    has_more = following is not None and not codes[-1].is_end
+    lines.append(indent + ("following(key, value, timestamp)" if has_more else "pass"))
+    exec(_compiled("\n".join(lines)), names)  # noqa: S102 - our own statements; what users give are objects in `names`
+    return names[name]
+
+
+def _renamed(lines: Sequence[str], own: Mapping[str, str]) -> Iterator[str]:
+    """The lines with the names of their objects made unique among the fused steps."""
+    for line in lines:
+        yield _NAME.sub(lambda found: own.get(found[0], found[0]), line)
+
+
+@lru_cache(maxsize=512)
+def _compiled(source: str) -> CodeType:
+    """A task is bound again whenever it starts over; its statements stay the same."""
+    return compile(source, "<fused steps>", "exec")
