@@ -78,6 +78,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Committed state goes to disk at least this often; until then the changelog alone holds it.
     state_flush_interval_s: float = 1.0
 
+    # Event time is announced downstream at most this often: a signal goes to every partition, so with many tasks it is
+    # stretched further (`runtime/align.py`).
+    watermark_interval_s: float = 0.2
+    # A record that claims to be further in the future than this has a wrong clock: it is set aside, or it would carry
+    # event time away with it.
+    future_max_s: float = 86_400.0
+
     # Restart delays of a failing task: doubled from the first to the last.
     restart_delay_first_s: float = 0.5
     restart_delay_last_s: float = 30.0

@@ -4,7 +4,7 @@ Mistakes that can be seen at once are raised here, so that the traceback ends in
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from streamkit.graph.writable import require_writable
 from streamkit.model.topic import Topic
 from streamkit.operators.exchange import WriteStep
 from streamkit.operators.step import Step
+
+# Where a read ends: where the topic ended when the pipeline first began, or never.
+Until = Literal["latest"] | None
 
 AnyNode = TypeVar("AnyNode", Operation, Shuffle, Union)
 
@@ -40,16 +43,26 @@ class Builder:
             name=self.name, nodes=tuple(self._nodes), on_error=self._on_error, partitions=self._partitions
         )
 
-    def read(self, topic: Topic[Any], name: str | None) -> Source:
-        """The one source of this topic; a name given by any `read` of it holds for all."""
+    def read(self, topic: Topic[Any], name: str | None, until: Until = None) -> Source:
+        """The one source of this topic; a name or an end given by any `read` of it holds for all."""
+        if until not in (None, "latest"):
+            raise InvalidPipeline(
+                f'until is "latest" or None, got {until!r}',
+                hint='read(topic, until="latest") ends where the topic ended when the pipeline first began',
+            )
         self._declare(topic)
         known = self._sources.get(topic.name)
         if known is None:
-            source = Source(id=len(self._nodes), topic=topic, name=name)
+            source = Source(id=len(self._nodes), topic=topic, name=name, is_bounded=until is not None)
             self._sources[topic.name] = source.id
             self._nodes.append(source)
             return source
         source = self._nodes[known]  # type: ignore[assignment]
+        if source.topic.time != topic.time:
+            raise InvalidPipeline(
+                f'topic "{topic.name}" is declared twice with different event times',
+                hint="declare the topic once and use that object everywhere",
+            )
         if name is not None and source.name not in (None, name):
             raise InvalidPipeline(
                 f'topic "{topic.name}" is read under two names, "{source.name}" and "{name}"',
@@ -58,6 +71,8 @@ class Builder:
             )
         if name is not None and source.name is None:
             source = self._nodes[known] = msgspec.structs.replace(source, name=name)
+        if until is not None and not source.is_bounded:
+            source = self._nodes[known] = msgspec.structs.replace(source, is_bounded=True)
         return source
 
     def operate(self, parent: Node, kind: str, step: Step, *, value_type: Any, is_named: bool) -> Operation:

@@ -129,6 +129,8 @@ class _Cutting:
                 value_type=topic.value_type,
                 key_type=topic.key_type,
                 entry=entry,
+                time=topic.time,
+                is_bounded=node.is_bounded,
             )
         return Input(
             topic=self._shuffle_topic(node),

@@ -20,6 +20,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     topic: Topic[Any]
     name: str | None
+    is_bounded: bool = False
     parents: tuple[int, ...] = ()
 
     @property

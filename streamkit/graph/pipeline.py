@@ -6,7 +6,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from streamkit.codec.annotations import returned_type
 from streamkit.codec.naming import type_name
 from streamkit.errors import InvalidPipeline
-from streamkit.graph.builder import Builder
+from streamkit.graph.builder import Builder, Until
 from streamkit.graph.cut import cut
 from streamkit.graph.node import Node
 from streamkit.graph.plan import Plan
@@ -37,26 +37,36 @@ class Pipeline:
         """What the pipeline is called: the beginning of all its internal topics, and its consumer group."""
         return self._builder.name
 
-    def read(self, topic: Topic[V], *, name: str | None = None) -> Stream[V]:
-        """A stream of the records of a topic. `name` names the stage; by default the topic does."""
-        return Stream(self._builder, self._builder.read(topic, name))
+    def read(self, topic: Topic[V], *, name: str | None = None, until: Until = None) -> Stream[V]:
+        """A stream of the records of a topic. `name` names the stage; by default the topic does.
+
+        With until="latest" it ends where the topic ended when the pipeline first began: event time then runs to its end,
+        open windows close, and the workers stop by themselves.
+        """
+        return Stream(self._builder, self._builder.read(topic, name, until))
 
     @overload
-    def read_keyed(self, topic: Topic[V], *, name: str | None = None) -> Keyed[Any, V]: ...
+    def read_keyed(
+        self, topic: Topic[V], *, name: str | None = None, until: Until = None
+    ) -> Keyed[Any, V]: ...
     @overload
-    def read_keyed(self, topic: Topic[V], *, key_type: type[K], name: str | None = None) -> Keyed[K, V]: ...
-    def read_keyed(self, topic: Topic[V], *, key_type: Any = None, name: str | None = None) -> Keyed[Any, V]:
+    def read_keyed(
+        self, topic: Topic[V], *, key_type: type[K], name: str | None = None, until: Until = None
+    ) -> Keyed[K, V]: ...
+    def read_keyed(
+        self, topic: Topic[V], *, key_type: Any = None, name: str | None = None, until: Until = None
+    ) -> Keyed[Any, V]:
         """A keyed stream of a topic that is partitioned by its key already: no shuffle.
 
         Right only if every producer of the topic uses the same partitioner. `key_type` tells the type checker what
-        the topic declares.
+        the topic declares; `until` is that of `read`.
         """
         if key_type is not None and key_type != topic.key_type:
             raise InvalidPipeline(
                 f'topic "{topic.name}" has keys of type {type_name(topic.key_type)}, not {type_name(key_type)}',
                 hint=f'declare it as topic("{topic.name}", ..., key={type_name(key_type)})',
             )
-        source = self._builder.read(topic, name)
+        source = self._builder.read(topic, name, until)
         return Keyed(self._builder, source, source.id)
 
     def agent(

@@ -6,6 +6,7 @@ from streamkit.errors import Bug
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.graph.stage import Stage
 from streamkit.model.ids import KEY_GROUPS
+from streamkit.state.spec import TIMERS
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             if stage.name == name:
                 return stage
         raise Bug(f'plan "{self.name}" has no stage "{name}"')
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether watermarks are needed: some step has timers, or some input ends."""
+        stores = (store for stage in self.stages for store in stage.stores)
+        inputs = (each for stage in self.stages for each in stage.inputs)
+        return any(store.kind in TIMERS for store in stores) or any(each.is_bounded for each in inputs)
+
+    def writers(self) -> dict[str, int]:
+        """For every shuffle topic the number of tasks that write to it (the plan must be resolved)."""
+        return {
+            output.topic: stage.partitions or 0
+            for stage in self.stages
+            for output in stage.outputs
+            if output.kind == "shuffle"
+        }
 
     def sources(self) -> tuple[str, ...]:
         """The topics that come from outside; their partition counts are what `resolve` needs."""

@@ -10,6 +10,7 @@ import msgspec
 
 from streamkit.codec.codec import Codec
 from streamkit.codec.values import internal_codec, key_codec, value_codec
+from streamkit.model.event_time import TimeRule
 from streamkit.operators.step import Step
 from streamkit.state.spec import StoreSpec
 
@@ -27,6 +28,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     key_type: Any
     entry: tuple[int, ...]
     partitions: int | None = None
+    # Of a source: what time its records tell, and whether reading ends where the log ended when it began.
+    time: TimeRule = TimeRule()
+    is_bounded: bool = False
 
     def value_codec(self) -> Codec:
         """How the values of this topic are read: the user's format for a source, ours for a shuffle."""

@@ -25,3 +25,8 @@ class TaskId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.stage}/{self.partition}"
+
+
+# The ends of time, in milliseconds: before the first watermark, and when all input is finished.
+MIN_TIME = -(2**63)
+MAX_TIME = 2**63 - 1

@@ -1,10 +1,21 @@
-"""A topic as a pipeline knows it: a name, and how its keys and values become bytes."""
+"""A topic as a pipeline knows it: a name, how its keys and values become bytes, and what time its records tell."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from streamkit.errors import InvalidPipeline
+from streamkit.model.duration import seconds, to_ms
+from streamkit.model.event_time import Clock, TimeRule, WatermarkGenerator, require_field
+
 V = TypeVar("V")
+
+# Records come in the order of their time unless the topic says otherwise.
+ON_TIME = seconds(0)
+# Longer than any pause of a producer that is well; short enough that a person who waits does not give up.
+IDLE_AFTER = seconds(30)
 
 
 class Topic(msgspec.Struct, Generic[V], frozen=True):
@@ -17,8 +28,42 @@ class Topic(msgspec.Struct, Generic[V], frozen=True):
     name: str
     value_type: Any
     key_type: Any = str
+    time: TimeRule = TimeRule()
 
 
-def topic(name: str, value: type[V], *, key: Any = str) -> Topic[V]:
-    """Declare a topic: its name, the type of its values and, if it is not `str`, the type of its keys."""
-    return Topic(name, value, key)
+def topic(
+    name: str,
+    value: type[V],
+    *,
+    key: Any = str,
+    time: str | Callable[[V], Any] | Clock = Clock.KAFKA,
+    late: timedelta | Callable[[], WatermarkGenerator] = ON_TIME,
+    idle: timedelta | None = IDLE_AFTER,
+) -> Topic[V]:
+    """Declare a topic: its name, the type of its values and, if it is not `str`, the type of its keys.
+
+    `time` is where a record's event time stands: a field, a function of the value (milliseconds, or a datetime with a
+    time zone), or a clock; without it, the timestamp of the Kafka record. `late` is how much older than the newest one
+    a record may be and still be on time; or what makes watermarks, `punctuated(...)` or a `WatermarkGenerator` class.
+    A partition that is silent for `idle` holds nobody back (None: it does).
+
+    Raises:
+        InvalidPipeline: there is no such field, or a duration makes no sense.
+    """
+    if isinstance(time, str):
+        require_field(time, value)
+    generator = None
+    if not isinstance(late, timedelta) and callable(late):
+        generator, late = late, ON_TIME
+    where = f'of topic "{name}"'
+    rule = TimeRule(
+        time=time,
+        late_ms=to_ms(late, of=f"late {where}"),
+        idle_ms=None if idle is None else to_ms(idle, of=f"idle {where}"),
+        generator=generator,
+    )
+    if rule.late_ms < 0 or (rule.idle_ms is not None and rule.idle_ms <= 0):
+        raise InvalidPipeline(
+            f'topic "{name}" has a duration below zero', hint="write for example late=seconds(5)"
+        )
+    return Topic(name, value, key, rule)

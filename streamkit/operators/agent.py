@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from streamkit.errors import InvalidPipeline, UserCodeError
-from streamkit.operators.process import Context, Handler
+from streamkit.errors import Bug, InvalidPipeline, UserCodeError
+from streamkit.operators.process import Context, Handler, Handlers, Timer
 from streamkit.state.views import Declaration
 
 
@@ -31,10 +31,16 @@ class AgentProcessor(msgspec.Struct, frozen=True):
         parameters = inspect.signature(self.function).parameters.values()
         return {each.name: each.default for each in parameters if isinstance(each.default, Declaration)}
 
-    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handler:  # noqa: ARG002
+    @property
+    def has_timers(self) -> bool:
+        """A function has no second entrance for timers."""
+        return False
+
+    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:  # noqa: ARG002
         """A copy of the function whose defaults are the views of one task: state costs nothing to hand over."""
         own: Any = _with_defaults(self.function, views)
-        return _without_suspension(own) if inspect.iscoroutinefunction(own) else own
+        handle = _without_suspension(own) if inspect.iscoroutinefunction(own) else own
+        return Handlers(handle, _no_timer)
 
 
 def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
@@ -65,6 +71,10 @@ def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
             hint="write def agent(value, ctx, seen=value(bool, False))",
         )
     return AgentProcessor(function)
+
+
+def _no_timer(timer: Timer, ctx: Context[Any, Any]) -> None:  # noqa: ARG001
+    raise Bug("a timer came due in an agent, which cannot set any")
 
 
 def _with_defaults(function: types.FunctionType, views: Mapping[str, Any]) -> types.FunctionType:

@@ -68,7 +68,7 @@ def step_in(trace: TracebackType) -> str | None:
     steps: Mapping[int, str] | None = frame.f_globals.get(_STEPS)
     if steps is not None:
         return steps.get(trace.tb_lineno) or None
-    if frame.f_code.co_name == "push":
+    if frame.f_code.co_name in ("push", "fire"):
         step: str | None = frame.f_locals.get("step")
         return step
     return None

@@ -8,19 +8,28 @@
                 self.seen.set(True)
                 ctx.emit(value)
 
-State belongs to the key of the record. Agents (`operators/agent.py`) run on the same step.
+An operator that has `on_timer` may set timers for its keys, in event time or in processing time:
+
+        def on_record(self, value: Click, ctx: Context[str, Click]) -> None:
+            ctx.set_timer(value.at + 60_000)
+
+        def on_timer(self, timer: Timer, ctx: Context[str, Click]) -> None:
+            ctx.emit(...)
+
+State belongs to the key of the record or timer. Agents (`operators/agent.py`) run on the same step.
 """
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from streamkit.codec.annotations import class_arguments, is_open
+from streamkit.errors import UserCodeError
 from streamkit.operators.stateless import DecodedKeys, missing_key
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import Push, Scope, Timers
 from streamkit.state.spec import StoreSpec
 from streamkit.state.views import CurrentKey, Declaration
 
@@ -30,15 +39,32 @@ R = TypeVar("R")
 
 # What a record is handed to: (value, context). Its state is bound already.
 Handler = Callable[[Any, "Context[Any, Any]"], None]
+OnTimer = Callable[["Timer", "Context[Any, Any]"], None]
+# Which time a timer goes by.
+ClockName = Literal["event", "processing"]
+
+
+class Handlers(NamedTuple):
+    """What one task does with its records and its timers."""
+
+    on_record: Handler
+    on_timer: OnTimer
+
+
+class Timer(NamedTuple):
+    """A timer of the current key that came due: its time in ms, and the clock it went by."""
+
+    time: int
+    clock: ClockName = "event"
 
 
 class Context(Generic[K, R]):
     """What an operator knows about the record in its hands, and how it answers. One per task, used for every record.
 
-    Valid during `on_record`; in `open` only `partition` is.
+    Valid during `on_record` and `on_timer`; in `open` only `partition` is. In `on_timer` the timestamp is the timer's.
     """
 
-    __slots__ = ("_current", "_following", "_keys", "partition", "timestamp")
+    __slots__ = ("_current", "_following", "_keys", "_timers", "partition", "timestamp")
 
     def __init__(self, partition: int, current: CurrentKey, keys: DecodedKeys, following: Push) -> None:
         self.partition = partition
@@ -46,6 +72,37 @@ class Context(Generic[K, R]):
         self._current = current
         self._keys = keys
         self._following = following
+        self._timers: Mapping[ClockName, Timers] = {}
+
+    @property
+    def watermark(self) -> int:
+        """How far event time has come here, in ms: no record that is as old or older is still waited for."""
+        return self._timers_of("event").now
+
+    @property
+    def now(self) -> int:
+        """Processing time, in ms: what `set_timer(..., clock="processing")` goes by."""
+        return self._timers_of("processing").now
+
+    def set_timer(self, at: int, *, clock: ClockName = "event") -> None:
+        """Call `on_timer` for this key when this time (ms) has come; setting the same timer twice sets one.
+
+        In event time: when the watermark has reached it. One that is in the past fires at the next opportunity.
+        """
+        self._timers_of(clock).add(self._current.key, at)
+
+    def cancel_timer(self, at: int, *, clock: ClockName = "event") -> None:
+        """Forget the timer of this key for this time, if there is one."""
+        self._timers_of(clock).remove(self._current.key, at)
+
+    def _timers_of(self, clock: ClockName) -> Timers:
+        timers = self._timers.get(clock)
+        if timers is None:
+            raise UserCodeError(
+                "time and timers are for operators that have on_timer",
+                hint="write def on_timer(self, timer, ctx) in the operator class; agents have no timers",
+            )
+        return timers
 
     @property
     def key(self) -> K:
@@ -77,6 +134,9 @@ class Operator(ABC, Generic[K, T, R]):
     def on_record(self, value: T, ctx: Context[K, R]) -> None:
         """Handle one record: read and write the state of its key, emit any number of results."""
 
+    def on_timer(self, timer: Timer, ctx: Context[K, R]) -> None:
+        """Handle a timer of the current key; an operator that sets timers must have this."""
+
 
 class Processor(Protocol):
     """What a ProcessStep runs: an operator class or an agent, seen from the engine's side."""
@@ -85,8 +145,13 @@ class Processor(Protocol):
         """The state it declares, by name."""
         ...
 
-    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handler:
-        """A handler of its own for one task, working on these views."""
+    @property
+    def has_timers(self) -> bool:
+        """Whether it may set timers."""
+        ...
+
+    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:
+        """Handlers of its own for one task, working on these views."""
         ...
 
 
@@ -102,13 +167,18 @@ class OperatorProcessor(msgspec.Struct, frozen=True):
             found |= {name: each for name, each in vars(cls).items() if isinstance(each, Declaration)}
         return found
 
-    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handler:
+    @property
+    def has_timers(self) -> bool:
+        """As `Processor.has_timers`."""
+        return type(self.operator).on_timer is not Operator.on_timer
+
+    def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:
         """As `Processor.start`."""
         own = copy.copy(self.operator)
         for name, view in views.items():
             setattr(own, name, view)
         own.open(ctx)
-        return own.on_record
+        return Handlers(own.on_record, own.on_timer)
 
 
 class ProcessStep(msgspec.Struct, frozen=True):
@@ -121,8 +191,8 @@ class ProcessStep(msgspec.Struct, frozen=True):
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
-        """One store per declaration."""
-        return tuple(self._specs().values())
+        """One store per declaration, and two for timers."""
+        return (*self._specs().values(), *self._timer_specs().values())
 
     def bind(self, following: Push, scope: Scope) -> Push:
         """As `Step.bind`."""
@@ -137,9 +207,11 @@ class ProcessStep(msgspec.Struct, frozen=True):
         ctx: Context[Any, Any] = Context(
             scope.partition, current, DecodedKeys(self.key_type, self.name), following
         )
-        handle = self.processor.start(views, ctx)
+        handle, on_timer = self.processor.start(views, ctx)
+        timers = self._bind_timers(scope, current, ctx, on_timer)
+        ctx._timers = timers  # noqa: SLF001 - the context belongs to this step
         # Without state a record needs no key, unless the user asks for it.
-        is_keyed = bool(views)
+        is_keyed = bool(views) or bool(timers)
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
             if key is None and is_keyed:
@@ -149,6 +221,27 @@ class ProcessStep(msgspec.Struct, frozen=True):
             handle(value, ctx)
 
         return push
+
+    def _bind_timers(
+        self, scope: Scope, current: CurrentKey, ctx: Context[Any, Any], on_timer: OnTimer
+    ) -> dict[ClockName, Timers]:
+        def bind(clock: ClockName, spec: StoreSpec) -> Timers:
+            def fire(key: bytes, time: int, namespace: bytes, step: str = self.name) -> None:  # noqa: ARG001
+                current.key = key
+                ctx.timestamp = time
+                on_timer(Timer(time, clock), ctx)
+
+            return scope.timers(spec, fire)
+
+        return {clock: bind(clock, spec) for clock, spec in self._timer_specs().items()}
+
+    def _timer_specs(self) -> dict[ClockName, StoreSpec]:
+        if not self.processor.has_timers:
+            return {}
+        return {
+            "event": StoreSpec(f"{self.name}.event_timers", "event_timers", bool),
+            "processing": StoreSpec(f"{self.name}.processing_timers", "processing_timers", bool),
+        }
 
     def _specs(self) -> dict[str, StoreSpec]:
         return {name: each.spec(self.name, name) for name, each in self.processor.declarations().items()}

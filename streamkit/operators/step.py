@@ -16,6 +16,26 @@ Push = Callable[[bytes | None, Any, int], None]
 Append = Callable[[bytes | None, bytes | None, int], None]
 # Results that a step has kept back during the span: (key, value, timestamp) each; asking empties it.
 Held = Callable[[], Iterable[tuple[bytes | None, Any, int]]]
+# (key bytes, time in ms, namespace): what happens when a timer comes due. Must be named `fire` and have a last
+# parameter `step=<name of the step>`, for the same reason as `push`.
+Fire = Callable[[bytes, int, bytes], None]
+
+
+class Timers(Protocol):
+    """The timers of one step, in event time or in processing time; kept and committed like any state."""
+
+    @property
+    def now(self) -> int:
+        """Event time: the watermark that this step has reached. Processing time: the wall clock. In ms."""
+        ...
+
+    def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
+        """Call `fire(key, time, namespace)` once `now` has reached `time`; the same timer twice is one."""
+        ...
+
+    def remove(self, key: bytes, time: int, namespace: bytes = b"") -> None:
+        """Forget this timer, if there is one."""
+        ...
 
 
 class Scope(Protocol):
@@ -32,6 +52,21 @@ class Scope(Protocol):
 
     def map_cells(self, spec: StoreSpec) -> MapCells:
         """The cells of a map store that this step declared."""
+        ...
+
+    def window_cells(self, spec: StoreSpec) -> ValueCells:
+        """The cells of a window store that this step declared; their keys are tuples (key, namespace)."""
+        ...
+
+    def timers(self, spec: StoreSpec, fire: Fire) -> Timers:
+        """The timers that this step declared, in the time that the kind of their store says.
+
+        They fire in the order of their time; when time passes, the timers of steps upstream come first.
+        """
+        ...
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something under this name, for the metrics."""
         ...
 
     def output(self, topic: str) -> Append:

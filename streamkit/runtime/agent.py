@@ -6,7 +6,7 @@ span is committed, so one transaction covers them all.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -15,8 +15,11 @@ import structlog
 from streamkit.config import Settings
 from streamkit.errors import EncodeError, Fenced, Retry, WriterDead
 from streamkit.graph.plan import Plan
+from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Log, Membership, Writer
+from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
+from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.commit import Committer, SpanEndFailed
 from streamkit.runtime.emit import Outbox
@@ -24,6 +27,7 @@ from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.poll import Intakes
+from streamkit.runtime.pulse import Pulse
 from streamkit.runtime.routes import dead_letter_lane, output_appenders
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
@@ -41,6 +45,11 @@ BUSY_POLL_S = 0.002
 VISIBLE_S = 0.003
 
 
+def wall_clock_ms() -> int:
+    """Processing time, in ms."""
+    return int(time.time() * 1000)
+
+
 class Parts(msgspec.Struct):
     """What an agent is made of; the worker, the harness and the simulation put it together."""
 
@@ -52,7 +61,7 @@ class Parts(msgspec.Struct):
     settings: Settings
     partition_counts: dict[str, int]
     batch_limits: dict[str, int]
-    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    now_ms: Callable[[], int]
 
 
 class Agent:
@@ -68,7 +77,15 @@ class Agent:
         letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
         self._failures = Failures(parts.plan.on_error, letters)
         self._committer = Committer(parts.writer, self._outbox, self._failures, plan, parts.now_ms)
-        self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, plan)
+        self._rules = TimeRules(
+            is_timed=parts.plan.is_timed,
+            writers=parts.plan.writers(),
+            future_max_ms=int(parts.settings.future_max_s * 1000),
+            interval_ms=int(parts.settings.watermark_interval_s * 1000),
+            now_ms=parts.now_ms,
+        )
+        self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, plan, self._make_task)
+        self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, parts.now_ms)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._doubts = Backoff(parts.settings)
@@ -78,6 +95,9 @@ class Agent:
         self._rounds_left = 0
         self._is_open = False
         self._stopping = False
+
+    def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
+        return Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside)
 
     def stop(self) -> None:
         """Finish the span, commit, leave the group; `run` then returns."""
@@ -115,7 +135,8 @@ class Agent:
         await self._assign()  # assign.py   tasks arrive and leave
         intake = await self._poll()  # poll.py     committed bytes; a full buffer stops fetching
         if intake is not None:
-            await self._run(intake)  # ingest.py   -> chain.py -> emit.py; failures.py
+            await self._run(intake)  # ingest.py   -> align.py -> chain.py -> emit.py; failures.py
+        await self._let_time_pass()  # pulse.py    timers, idleness, the end of bounded input
         if self._span_is_due():
             await self._commit()  # commit.py   state, output and positions, or none of them
 
@@ -132,7 +153,8 @@ class Agent:
     async def _poll(self) -> Intake | None:
         if self._intakes.calm:
             await self._rest()
-        return await self._intakes.poll(BUSY_POLL_S if self.roster.restoring else IDLE_POLL_S)
+        is_busy = self.roster.restoring or self._pulse.is_hurried
+        return await self._intakes.poll(BUSY_POLL_S if is_busy else IDLE_POLL_S)
 
     async def _rest(self) -> None:
         """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once.
@@ -163,6 +185,16 @@ class Agent:
             left -= intake.slice_size
             intake = self._intakes.current()
         await asyncio.sleep(0)  # replies and heartbeats get their turn between two slices
+
+    async def _let_time_pass(self) -> None:
+        if not self._rules.is_timed:
+            return
+        failed = self._pulse.beat(_now_s())
+        if failed is not None:
+            await self._rewind(*failed)
+        elif self.roster.is_finished:
+            log.info("all input has ended")
+            self.stop()
 
     async def _commit(self) -> None:
         self._span_started_s = None
@@ -291,6 +323,7 @@ class Agent:
 
     async def _close(self) -> None:
         await self._committer.cancel()
+        await self._pulse.stop()
         await self.roster.close_all(self._reader)
         await self._parts.membership.leave()
         await self._reader.close()

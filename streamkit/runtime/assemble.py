@@ -1,11 +1,12 @@
 """assemble: an agent from a plan, a log, a disk and a name. The worker, the harness and the simulation all do it here."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from streamkit.config import Settings
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
-from streamkit.runtime.agent import Agent, Parts
+from streamkit.runtime.agent import Agent, Parts, wall_clock_ms
 from streamkit.runtime.prepare import prepare
 from streamkit.state.store import StateStores
 
@@ -28,7 +29,12 @@ class Identity(Protocol):
 
 
 async def assemble(
-    plan: Plan, settings: Settings, log: Log, stores: StateStores, identity: Identity
+    plan: Plan,
+    settings: Settings,
+    log: Log,
+    stores: StateStores,
+    identity: Identity,
+    now_ms: Callable[[], int] = wall_clock_ms,
 ) -> Agent:
     """Prepare the cluster for the plan and put an agent together.
 
@@ -63,5 +69,6 @@ async def assemble(
             settings=settings,
             partition_counts=prepared.partition_counts,
             batch_limits=prepared.batch_limits,
+            now_ms=now_ms,
         )
     )

@@ -5,8 +5,9 @@ that heartbeats, commits and the other tasks go on; its partitions are read only
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import msgspec
 import structlog
 
 from streamkit.config import Settings
@@ -16,6 +17,8 @@ from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Append
+from streamkit.progress.source_clock import SourceState
+from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.restore import Disagreement, Ownership, Restoring, StaleStore
 from streamkit.runtime.supervisor import Backoff
@@ -30,13 +33,24 @@ RESTORES_AT_ONCE = 4
 DISAGREEMENTS_MAX = 4
 
 
+# (id, stage, the partitions it reads) -> a task.
+MakeTask = Callable[[TaskId, Stage, Mapping[TopicPartition, Input]], Task]
+
+
 class Roster:
     """The tasks that this worker has."""
 
     def __init__(
-        self, plan: Plan, log_: Log, stores: StateStores, settings: Settings, identity: PlanIdentity
+        self,
+        plan: Plan,
+        log_: Log,
+        stores: StateStores,
+        settings: Settings,
+        identity: PlanIdentity,
+        make_task: MakeTask = Task,
     ) -> None:
         self._plan = plan
+        self._make_task = make_task
         self._log = log_
         self._stores = stores
         self._settings = settings
@@ -64,6 +78,12 @@ class Roster:
         """True while some task is not ready yet."""
         return bool(self._restoring)
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether there are tasks and a commit of each says that it will never have anything to do again."""
+        tasks = self.tasks.values()
+        return bool(tasks) and all(task.life is Life.RUNNING and task.is_finished for task in tasks)
+
     def running(self) -> Iterator[Task]:
         """The tasks that are processing."""
         return (task for task in self.tasks.values() if task.life is Life.RUNNING)
@@ -83,7 +103,7 @@ class Roster:
         )
         for task_id in arrived:
             stage = self._plan.stage(task_id.stage)
-            task = Task(task_id, stage, _inputs(stage, task_id.partition))
+            task = self._make_task(task_id, stage, _inputs(stage, task_id.partition))
             self.tasks[task_id] = task
             self.owner_of.update(dict.fromkeys(task.inputs, task))
             self.restore(task, writer_id)
@@ -128,14 +148,18 @@ class Roster:
                 await asyncio.sleep(backoff.next_delay_s())
 
     async def _with_start(self, restored: Restored, task: Task) -> Restored:
-        """Inputs that were never committed begin at the start of their log."""
+        """Inputs that were never committed begin at the start of their log; bounded ones learn where they end."""
         unknown = [partition for partition in task.inputs if partition not in restored.positions]
+        endless = _without_end(task, restored.clock)
+        admin = self._log.admin()
         try:
-            starts = await self._log.admin().start_offsets(unknown) if unknown else {}
+            starts = await admin.start_offsets(unknown) if unknown else {}
+            ends = await admin.end_offsets(endless, committed=True) if endless else {}
         except BaseException:
             restored.state.close()
             raise
         restored.positions = {at: starts.get(at, restored.positions.get(at, 0)) for at in task.inputs}
+        restored.clock = with_ends(restored.clock, ends)
         return restored
 
     def start_ready(self, outputs: Mapping[str, Append], reader: Reader) -> None:
@@ -160,7 +184,8 @@ class Roster:
     def seek(self, task: Task, reader: Reader) -> None:
         """Read the task's inputs from its committed positions on."""
         for partition, offset in task.positions.items():
-            reader.seek(partition, offset)
+            if not task.is_read_to_its_end(partition):
+                reader.seek(partition, offset)
 
     async def close(self, task_ids: Iterable[TaskId], reader: Reader) -> None:
         """Give tasks up: stop restoring and reading them, leave their committed state on disk."""
@@ -195,6 +220,23 @@ async def _cancel(work: asyncio.Task[Restored]) -> None:
     await asyncio.wait([work])
     if not work.cancelled() and work.exception() is None:
         work.result().state.close()
+
+
+def _without_end(task: Task, clock: ClockState) -> list[TopicPartition]:
+    """The bounded inputs of a task that begins: their end is not committed yet."""
+    return [
+        partition
+        for partition, source in task.inputs.items()
+        if source.is_bounded and clock.sources.get(partition.topic, SourceState()).end is None
+    ]
+
+
+def with_ends(clock: ClockState, ends: Mapping[TopicPartition, int]) -> ClockState:
+    """The same time, with the ends of bounded inputs."""
+    sources = dict(clock.sources)
+    for (topic, _), end in ends.items():
+        sources[topic] = msgspec.structs.replace(sources.get(topic, SourceState()), end=end)
+    return msgspec.structs.replace(clock, sources=sources)
 
 
 def _inputs(stage: Stage, partition: int) -> dict[TopicPartition, Input]:

@@ -4,15 +4,19 @@ Before this step `runtime/ingest.py` found the task and the decoder; after it th
 (`runtime/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from streamkit.errors import Misconfigured
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import LogRecord
 from streamkit.operators.fused import Code, InlineStep, fuse_loop, fuse_push, step_in
-from streamkit.operators.step import Append, Held, Push
+from streamkit.operators.step import Append, Fire, Held, Push, Timers
+from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
+from streamkit.runtime.align import DECODE, TimersLeft, head_of
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
@@ -21,21 +25,19 @@ from streamkit.state.task_state import TaskState
 # before it are done, those after it are not.
 Run = Callable[[list[LogRecord]], None]
 
-# The name that stands for the step before the chain: bytes to a value.
-DECODE = "decode"
-
-# What happens to every record before its first step.
-_TAKE_APART = ("key = record.key", "timestamp = record.timestamp", "value = decode(record.value)")
-
 
 class TaskScope:
-    """What the steps of one task are bound to: its state, the worker's outbox, the end of the span."""
+    """What the steps of one task are bound to: its state, its time, the worker's outbox, the end of the span."""
 
-    def __init__(self, partition: int, state: TaskState, outputs: Mapping[str, Append]) -> None:
+    def __init__(
+        self, partition: int, state: TaskState, clock: TaskClock, outputs: Mapping[str, Append]
+    ) -> None:
         self.partition = partition
+        self.clock = clock
         self._state = state
         self._outputs = outputs
         self.held: list[tuple[Held, Push]] = []
+        self.counts: Counter[str] = Counter()
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
         """The cells of a declared value store."""
@@ -44,6 +46,21 @@ class TaskScope:
     def map_cells(self, spec: StoreSpec) -> MapCells:
         """The cells of a declared map store."""
         return self._state.map_cells(spec)
+
+    def window_cells(self, spec: StoreSpec) -> ValueCells:
+        """The cells of a declared window store."""
+        return self._state.value_cells(spec)
+
+    def timers(self, spec: StoreSpec, fire: Fire) -> Timers:
+        """The timers of a declared store, in the time that its kind says."""
+        is_event = spec.kind == "event_timers"
+        timers = StepTimers(spec.name, self._state.timer_cells(spec), fire, self.clock, is_event=is_event)
+        self.clock.add_step(timers)
+        return timers
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count for the metrics."""
+        self.counts[what] += number
 
     def output(self, topic: str) -> Append:
         """The outbox lane of an output topic."""
@@ -62,6 +79,14 @@ class RecordFailed(Exception):
         self.record = record
         self.step = step
         self.cause = cause
+
+
+class Paused(Exception):
+    """There is too much due at once; go on with this record when the event loop has had its turn."""
+
+    def __init__(self, record: LogRecord) -> None:
+        super().__init__()
+        self.record = record
 
 
 class Chain(msgspec.Struct):
@@ -91,11 +116,15 @@ class _Binding:
     def entry(self, source: Input) -> Run:
         """The loop over the records of one input, with the first steps inside it."""
         codes, following = self._row(source.entry)
-        loop = fuse_loop(Code(DECODE, _TAKE_APART, {"decode": _decoder(source)}), codes, following)
+        loop = fuse_loop(head_of(source, self._scope.clock, _decoder(source)), codes, following)
 
         def run(records: list[LogRecord]) -> None:
             try:
                 loop(records)
+            except (TimerFailed, Misconfigured):
+                raise
+            except TimersLeft as left:
+                raise Paused(_record_in_hand(left)) from None
             except Exception as error:
                 raise RecordFailed(_record_in_hand(error), failing_step(error), error) from error
 

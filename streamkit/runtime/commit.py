@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from streamkit.codec.signals import HEADER, encode_signal
 from streamkit.errors import Bug, EncodeError
-from streamkit.kafka.ports import Commit, Member, Writer
+from streamkit.kafka.ports import Commit, Headers, Member, Writer
 from streamkit.model.ids import TopicPartition
+from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
@@ -29,6 +31,7 @@ class Frozen(msgspec.Struct):
     task: Task
     rows: dict[bytes, bytes | None]
     positions: dict[TopicPartition, int]
+    clock: ClockState
 
 
 class SpanEndFailed(Exception):
@@ -79,6 +82,7 @@ class Committer:
             return
         for task in moved:
             self._let_go(task)
+            self._announce(task)
         frozen = [self._freeze(task) for task in moved]
         positions = {at: offset for part in frozen for at, offset in part.positions.items()}
         commit = Commit(self._outbox.take(), positions, member)
@@ -100,6 +104,19 @@ class Committer:
                     verdict = self._failures.judge_held(task, key, error)
                     raise SpanEndFailed(task, verdict, error) from error
 
+    def _announce(self, task: Task) -> None:
+        """Tell every partition downstream how far event time has come, behind the records that it speaks of."""
+        signal = task.signal_due()
+        if signal is None:
+            return
+        data = encode_signal(task.id.partition, signal)
+        headers: Headers = [(HEADER, type(signal).__name__.encode())]
+        for output in task.shuffles:
+            lane = self._outbox.lane(output.topic, output.partitions or 0)
+            for partition in range(len(lane.batches)):
+                lane.add(partition, None, data, self._now_ms(), headers)
+        task.clock.tell(self._now_ms())
+
     def _freeze(self, task: Task) -> Frozen:
         """The task's changed state and its commit record, as changelog records of the span."""
         task.span += 1
@@ -114,7 +131,7 @@ class Committer:
             task.failures += 1
             raise SpanEndFailed(task, Verdict.STOP_TASK, error) from error
         task.moved = False
-        return Frozen(task, rows, dict(task.positions))
+        return Frozen(task, rows, dict(task.positions), task.clock.snapshot())
 
     async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:
         ends = await self._writer.commit(commit)
@@ -123,7 +140,7 @@ class Committer:
             if end is None:
                 raise Bug(f"the commit of task {part.task.id} wrote nothing to {part.task.changelog}")
             part.task.state.committed(part.rows, end)
-            part.task.landed(part.positions)
+            part.task.landed(part.positions, part.clock)
         self.commits += 1
         self.ended_at = asyncio.get_running_loop().time()
 

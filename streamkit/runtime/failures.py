@@ -16,9 +16,12 @@ from streamkit.errors import StreamkitError
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka.ports import LogRecord
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.chain import DECODE, RecordFailed, failing_step
+from streamkit.progress.task_clock import TimerFailed
+from streamkit.runtime.align import DECODE
+from streamkit.runtime.chain import RecordFailed, failing_step
 from streamkit.runtime.emit import Lane
 from streamkit.runtime.task import Condemned, Place, Task
+from streamkit.state.timers import Timer
 
 log = structlog.get_logger()
 
@@ -64,7 +67,32 @@ class Failures:
         task.muted[key] = reason
         return Verdict.RUN_AGAIN
 
-    def _is_given_up(self, task: Task, what: Place | bytes | None, reason: Condemned) -> bool:
+    def judge_timer(self, task: Task, failed: TimerFailed) -> Verdict:
+        """Decide about a timer whose step raised; what it had done is undone with the span."""
+        what = (failed.store, failed.timer)
+        reason = _reason(failing_step(failed.cause), failed.cause)
+        if not self._is_given_up(task, what, reason):
+            return Verdict.STOP_TASK
+        task.condemned_timers[what] = reason
+        return Verdict.RUN_AGAIN
+
+    def put_timer_aside(self, task: Task, store: str, timer: Timer) -> bool:
+        """Set a condemned timer aside instead of firing it; False if it is none."""
+        reason = task.condemned_timers.get((store, timer))
+        if reason is None:
+            return False
+        self.set_aside += 1
+        task.timers_set_aside.add((store, timer))
+        log.warning("timer failed", task=str(task.id), step=reason.step, time=timer.time, error=reason.error)
+        if self._policy.action != "skip":
+            headers = [("streamkit.timestamp", b"%d" % timer.time), *_reason_headers(task, reason)]
+            index = task.id.partition % len(self._letters.batches)
+            self._letters.add(index, timer.key, None, max(timer.time, 0), headers)
+        return True
+
+    def _is_given_up(
+        self, task: Task, what: Place | tuple[str, Timer] | bytes | None, reason: Condemned
+    ) -> bool:
         """Count one more failure; whether the policy's patience is at its end and the record may be set aside."""
         if self._policy.action == "fail":
             log.error(

@@ -6,11 +6,14 @@ be decoded or processed goes to `runtime/failures.py`.
 
 from collections.abc import Iterator, Mapping
 from itertools import chain as join
-from itertools import islice
+from itertools import islice, takewhile
 
 from streamkit.kafka.ports import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.chain import RecordFailed
+from streamkit.progress.channels import Status
+from streamkit.progress.task_clock import TimerFailed
+from streamkit.runtime.align import begin_slice, end_slice
+from streamkit.runtime.chain import Paused, RecordFailed
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.task import Condemned, Task
 
@@ -24,16 +27,33 @@ class Intake:
         self._run = task.chain.entries[batch.partition.topic]
         self._next_offset = batch.next_offset
         self._records = _from_offset(batch)
+        source = task.clock.sources.get(batch.partition.topic)
+        if source is not None and source.end is not None and source.end < batch.next_offset:
+            end = self._next_offset = source.end
+            self._records = takewhile(lambda record: record.offset < end, self._records)
         # Records taken from the batch that still wait: those behind one that was set aside.
         self._waiting: list[LogRecord] = []
         self.slice_size = 0
         self.done = False
 
     def run_slice(self, limit: int, failures: Failures) -> Verdict | None:
-        """Run up to `limit` records (or what was waiting); returns a verdict if the loop must stop this span.
+        """Run up to `limit` records (or what was waiting) and fire what they make due.
 
-        `slice_size` then says how many it took.
+        `slice_size` then says how many it took. Returns a verdict if the loop must stop this span.
         """
+        task, topic = self.task, self.partition.topic
+        try:
+            if not begin_slice(task.clock, topic, task.rules):
+                self.slice_size = limit  # timers alone have filled this slice
+                return None
+            verdict = self._run_records(limit, failures)
+            if verdict is None:
+                end_slice(task.clock, topic, task.rules)
+        except TimerFailed as failed:
+            return failures.judge_timer(task, failed)
+        return verdict
+
+    def _run_records(self, limit: int, failures: Failures) -> Verdict | None:
         records, self._waiting = self._waiting, []
         is_last = False
         if not records:
@@ -50,6 +70,9 @@ class Intake:
             self._run(records)
         except RecordFailed as failed:
             return self._judge(failed, records, failures)
+        except Paused as paused:
+            self._pause(paused.record.offset, records, limit)
+            return None
         if is_last:
             self._finish()
         else:
@@ -69,6 +92,9 @@ class Intake:
                     self._run([record])
             except RecordFailed as failed:
                 return self._judge(failed, records[index:], failures)
+            except Paused:
+                self._pause(record.offset, records[index:], len(records))
+                return None
             self._advance(record.offset + 1)
         return None
 
@@ -82,10 +108,18 @@ class Intake:
         self._waiting = [record for record in records if record.offset >= after]
         return None
 
+    def _pause(self, offset: int, records: list[LogRecord], limit: int) -> None:
+        """Go on from this record when it is our turn again."""
+        self._advance(offset)
+        self._waiting = [record for record in records if record.offset >= offset]
+        self.slice_size = limit
+
     def _finish(self) -> None:
         """The batch is done: the position moves behind it, over markers and aborted records too."""
         self._advance(self._next_offset)
         self.done = True
+        if self.task.is_read_to_its_end(self.partition):
+            self.task.clock.sources[self.partition.topic].status = Status.FINISHED
 
     def _advance(self, offset: int) -> None:
         self.task.positions[self.partition] = offset

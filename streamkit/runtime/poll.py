@@ -43,7 +43,11 @@ class Intakes:
             self._last_poll_bytes = sum(batch.size_bytes for batch in fetched)
             for batch in fetched:
                 task = self._roster.owner_of.get(batch.partition)
-                if task is not None and task.life is Life.RUNNING:
+                if task is None or task.life is not Life.RUNNING:
+                    continue
+                if task.is_read_to_its_end(batch.partition):
+                    self._reader.forget(batch.partition)
+                else:
                     self._waiting.append(Intake(task, batch))
             intake = self.current()
         return intake

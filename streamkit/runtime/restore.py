@@ -22,8 +22,9 @@ from streamkit.errors import IncompatiblePlan, Retry, StateInUse
 from streamkit.graph.fingerprint import compare
 from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.align import decode_clock
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.task import Restored, Task
+from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.state.store import StateStore, StateStores
@@ -221,7 +222,8 @@ class Restoring:
             for partition, offset in group.items():
                 if positions.get(partition, offset) != offset:
                     raise Disagreement(partition, offset, positions[partition])
-        return Restored(state, {**group, **positions}, record.span, record.birth)
+        clock = decode_clock(record.extra.get(CLOCK))
+        return Restored(state, {**group, **positions}, record.span, record.birth, clock)
 
 
 def _rows(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:

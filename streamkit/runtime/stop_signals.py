@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import structlog
 
@@ -33,3 +33,18 @@ def stop_signals(stop: Callable[[], None], kill: Callable[[], None]) -> Iterator
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def stopped_when(asked: asyncio.Event, stop: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `stop` once it was asked for, which may have been before."""
+
+    async def wait() -> None:
+        await asked.wait()
+        stop()
+
+    waiting = asyncio.create_task(wait(), name="stop")
+    try:
+        yield
+    finally:
+        waiting.cancel()

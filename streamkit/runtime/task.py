@@ -1,18 +1,32 @@
 """Task: one stage x one partition, with its state, its positions and its life."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 
 import msgspec
 
 from streamkit.errors import Bug
-from streamkit.graph.stage import Input, Stage
-from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.graph.stage import Input, Output, Stage
+from streamkit.model.ids import MAX_TIME, MIN_TIME, TaskId, TopicPartition
+from streamkit.model.signal import Signal
 from streamkit.operators.step import Append
+from streamkit.progress.channels import Status
+from streamkit.progress.task_clock import ClockState, TaskClock
+from streamkit.runtime.align import TimeRules, encode_clock, open_clock, signal_due
 from streamkit.runtime.chain import Chain, TaskScope, bind
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
+from streamkit.state.timers import Timer
+
+# (task, store, timer) -> whether the timer was condemned, and is set aside now.
+SetTimerAside = Callable[["Task", str, Timer], bool]
+
+# Under which name the commit record keeps a task's time.
+CLOCK = "clock"
+# The rules of a pipeline that has no use for event time.
+NO_TIME = TimeRules(False, {}, MAX_TIME, 0, lambda: 0)
 
 # One record: its partition and its offset.
 Place = tuple[TopicPartition, int]
@@ -56,15 +70,25 @@ class Restored(msgspec.Struct):
     positions: dict[TopicPartition, int]
     span: int
     birth: str
+    clock: ClockState = ClockState()
 
 
 class Task:
-    """Owns the state and the positions of one partition of one stage."""
+    """Owns the state, the time and the positions of one partition of one stage."""
 
-    def __init__(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> None:
+    def __init__(
+        self,
+        task_id: TaskId,
+        stage: Stage,
+        inputs: Mapping[TopicPartition, Input],
+        rules: TimeRules = NO_TIME,
+        set_timer_aside: SetTimerAside | None = None,
+    ) -> None:
         self.id = task_id
         self.stage = stage
         self.inputs = inputs
+        self.rules = rules
+        self._set_timer_aside = set_timer_aside
         self.life = Life.CREATED
         self.changelog = TopicPartition(stage.changelog, task_id.partition)
         # Positions of the open span, and those of the last commit that has ended.
@@ -78,8 +102,11 @@ class Task:
         self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
         # Keys whose held-back result could not be sent on: it is set aside at the next end of the span.
         self.muted: dict[bytes | None, Condemned] = {}
+        # Timers which the error policy has condemned, by store: they are set aside instead of being fired.
+        self.condemned_timers: dict[tuple[str, Timer], Condemned] = {}
+        self.timers_set_aside: set[tuple[str, Timer]] = set()
         # How often a record, or the held-back result of a key, has failed and was tried again.
-        self.attempts: dict[Place | bytes | None, int] = {}
+        self.attempts: dict[Place | tuple[str, Timer] | bytes | None, int] = {}
         self.wake_at = 0.0
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
         self.announced = False
@@ -87,6 +114,16 @@ class Task:
         self.failures = 0
         self._state: TaskState | None = None
         self._chain: Chain | None = None
+        self._clock: TaskClock | None = None
+        # Of the last commit that has ended.
+        self._committed_clock = ClockState()
+
+    @property
+    def clock(self) -> TaskClock:
+        """Event time and timers."""
+        if self._clock is None:
+            raise Bug(f"task {self.id} has no clock yet")
+        return self._clock
 
     @property
     def state(self) -> TaskState:
@@ -112,6 +149,7 @@ class Task:
         """Take over what was restored and begin to run."""
         self._state = restored.state
         self.committed = dict(restored.positions)
+        self._committed_clock = restored.clock
         self.span = restored.span
         self.birth = restored.birth
         self.announced = False
@@ -119,28 +157,84 @@ class Task:
         self.move(Life.RUNNING)
 
     def rewind(self, outputs: Mapping[str, Append]) -> None:
-        """Forget everything since the last commit: state, positions, and whatever the operators remember."""
+        """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)
         self.moved = not self.announced
-        self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, outputs))
+        self._clock = open_clock(self.inputs, self.rules, self._committed_clock)
+        if self.condemned_timers and self._set_timer_aside is not None:
+            self._clock.on_condemned(partial(self._set_timer_aside, self))
+        self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))
+        for partition in self.inputs:
+            if self.is_read_to_its_end(partition):
+                self._clock.sources[partition.topic].status = Status.FINISHED
 
-    def landed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """A commit with these positions has ended."""
+    @property
+    def shuffles(self) -> list[Output]:
+        """The outputs that carry signals."""
+        return [each for each in self.stage.outputs if each.kind == "shuffle"]
+
+    def signal_due(self) -> Signal | None:
+        """What the stages downstream should be told with the next commit."""
+        if not self.rules.is_timed or not self.shuffles:
+            return None
+        readers = sum(each.partitions or 0 for each in self.shuffles)
+        return signal_due(self.clock, self.rules, readers, self.stage.partitions or 1)
+
+    @property
+    def has_finished_unsaid(self) -> bool:
+        """Whether all is done that there will ever be to do, and no commit says so yet."""
+        return self.clock.is_finished and not self.is_finished
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a commit says that all input has ended, all timers have fired and downstream knows it."""
+        committed = self._committed_clock
+        return committed.fired == MAX_TIME and (
+            not self.shuffles or committed.announced[0] == Status.FINISHED
+        )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether there is nothing left to tell downstream about time."""
+        clock = self.clock
+        is_told = (
+            not self.shuffles or clock.fired == MIN_TIME or clock.announced == (clock.status, clock.fired)
+        )
+        return not self.rules.is_timed or (is_told and not self.has_finished_unsaid)
+
+    def is_read_to_its_end(self, partition: TopicPartition) -> bool:
+        """Whether this input is bounded and nothing more of it is wanted."""
+        source = self.clock.sources.get(partition.topic)
+        return source is not None and source.end is not None and self.positions[partition] >= source.end
+
+    def landed(self, positions: Mapping[TopicPartition, int], clock: ClockState) -> None:
+        """A commit with these positions and this time has ended."""
         self.committed = dict(positions)
+        self._committed_clock = clock
         self.failures = 0
         self.announced = True
         self.muted.clear()
+        for what in self.timers_set_aside:
+            self.condemned_timers.pop(what, None)
+        self.timers_set_aside.clear()
         # A record that is still ahead of us keeps its count, or its patience would never end.
         self.attempts = {
             what: count
             for what, count in self.attempts.items()
-            if isinstance(what, tuple) and what[1] >= positions.get(what[0], 0)
+            if isinstance(what, tuple) and self._is_ahead(what, positions)
         }
         for partition, offset in positions.items():
             condemned = self.condemned.get(partition)
             if condemned:
                 self.condemned[partition] = {at: why for at, why in condemned.items() if at >= offset}
+
+    def _is_ahead(self, what: Place | tuple[str, Timer], positions: Mapping[TopicPartition, int]) -> bool:
+        """Whether what has failed is still to come: a timer until it was set aside, a record until it was passed."""
+        place, at = what
+        if isinstance(place, TopicPartition):
+            return isinstance(at, int) and at >= positions.get(place, 0)
+        return what in self.condemned_timers
 
     def commit_record(self, writer_id: str, plan: PlanIdentity) -> CommitRecord:
         """The record of the commit that is about to be made."""
@@ -154,6 +248,7 @@ class Task:
             span=self.span,
             birth=self.birth,
             fingerprint=plan.fingerprint,
+            extra={CLOCK: encode_clock(self.clock)} if self.rules.is_timed else {},
         )
 
     def suspend(self) -> None:
@@ -162,6 +257,7 @@ class Task:
             self._state.close()
             self._state = None
             self._chain = None
+            self._clock = None
 
     def close(self) -> None:
         """Give the task up."""

@@ -4,6 +4,7 @@ SIGTERM or Ctrl-C: finish the span, commit, leave the group. A second one: exit 
 crash is always safe.
 """
 
+import asyncio
 import gc
 import os
 from pathlib import Path
@@ -15,7 +16,7 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.slot import take_slot
-from streamkit.runtime.stop_signals import stop_signals
+from streamkit.runtime.stop_signals import stop_signals, stopped_when
 from streamkit.state.memory import MemoryStores
 from streamkit.state.rocks import RocksStores
 from streamkit.state.store import StateStores
@@ -35,22 +36,25 @@ async def run_worker(plan: Plan, settings: Settings) -> None:
         Misconfigured, Bug: a person must act.
     """
     gc.set_threshold(*GC_THRESHOLDS)
-    cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
-    await cluster.connect()
-    folder = Path(settings.state_dir) / plan.name
-    slot = take_slot(folder)
-    try:
-        stores = open_stores(settings, folder)
-        agent = await assemble(plan, settings, cluster, stores, slot)
-        with stop_signals(agent.stop, lambda: os._exit(130)):
+    asked = asyncio.Event()
+    # From the first moment on: a worker that is told to stop while it starts ends as well as any other.
+    with stop_signals(asked.set, lambda: os._exit(130)):
+        cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
+        await cluster.connect()
+        folder = Path(settings.state_dir) / plan.name
+        slot = take_slot(folder)
+        try:
+            stores = open_stores(settings, folder)
+            agent = await assemble(plan, settings, cluster, stores, slot)
             log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
-            await agent.run()
-        slot.forget_member()
-        stores.close()
-        log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
-    finally:
-        slot.release()
-        await cluster.close()
+            async with stopped_when(asked, agent.stop):
+                await agent.run()
+            slot.forget_member()
+            stores.close()
+            log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
+        finally:
+            slot.release()
+            await cluster.close()
 
 
 def open_stores(settings: Settings, folder: Path) -> StateStores:

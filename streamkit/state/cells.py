@@ -13,7 +13,7 @@ import msgspec
 
 from streamkit.errors import EncodeError
 from streamkit.model.keys import GroupPrefixes
-from streamkit.state.keys import StateKeys, map_key_prefix
+from streamkit.state.keys import StateKeys, WindowKeys, map_key_prefix
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
 
@@ -37,7 +37,7 @@ class Rows(Protocol):
 
 
 class ValueCells:
-    """One value per key.
+    """One value per key, or per key and window: then a cell's key is the tuple (key, namespace).
 
     Operators use `cache` and `dirty` directly: `value = cache.get(key)`, and `load(key)` if that is None; to write,
     `cache[key] = value` and `dirty[key] = None`. Both dicts are only mutated, never replaced, so they may be kept.
@@ -47,14 +47,17 @@ class ValueCells:
     __slots__ = ("_find", "_format", "_keys", "_spec", "cache", "dirty")
 
     def __init__(self, spec: StoreSpec, store_id: bytes, prefixes: GroupPrefixes, rows: Rows) -> None:
-        self.cache: dict[bytes, Any] = {}
-        self.dirty: dict[bytes, None] = {}
+        # Any, for a cell's key is bytes in one kind of store and a tuple in the other.
+        self.cache: dict[Any, Any] = {}
+        self.dirty: dict[Any, None] = {}
         self._spec = spec
-        self._keys = StateKeys(prefixes, store_id)
+        self._keys: dict[Any, bytes] = (
+            WindowKeys(prefixes, store_id) if spec.kind == "window" else StateKeys(prefixes, store_id)
+        )
         self._format = ValueFormat(spec)
         self._find = rows.find
 
-    def load(self, key: bytes) -> Any | None:
+    def load(self, key: Any) -> Any | None:
         """The value of a key that is not cached, cached from now on; None if there is none (this is not cached)."""
         if key in self.dirty:  # deleted in this span; what lies under it is older
             return self.cache.get(key)
@@ -65,17 +68,17 @@ class ValueCells:
         self.cache[key] = value
         return value
 
-    def get(self, key: bytes) -> Any | None:
+    def get(self, key: Any) -> Any | None:
         """The value of `key`, or None."""
         value = self.cache.get(key)
         return self.load(key) if value is None else value
 
-    def put(self, key: bytes, value: Any) -> None:
+    def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`; None deletes it."""
         self.cache[key] = value
         self.dirty[key] = None
 
-    def delete(self, key: bytes) -> None:
+    def delete(self, key: Any) -> None:
         """Leave `key` without a value."""
         self.cache[key] = None
         self.dirty[key] = None

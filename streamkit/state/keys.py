@@ -1,8 +1,9 @@
 """State keys: where an entry lives in a task's store, and under which key it stands in the changelog.
 
 A value: key group (2 bytes), store id (2 bytes), key. A map's entry: key group, store id, length of the key as a
-varint, key, map key. The group comes first so that a change of the partition count moves whole ranges; the length
-keeps the entries of one key together and apart from those of every other.
+varint, key, map key; what belongs to a key and a window likewise, with the window's namespace as the map key. The
+group comes first so that a change of the partition count moves whole ranges; the length keeps the entries of one key
+together and apart from those of every other. Timers alone begin with their time (`state/timers.py`).
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,8 @@ from streamkit.model.keys import GroupPrefixes, murmur2
 
 # No key group begins like this: there are 1024 of them, so their first byte is at most 3.
 RESERVED_PREFIX = b"\xff\xff"
+# Nor like this.
+TIMERS_PREFIX = b"\xfe"
 COMMIT_KEY = RESERVED_PREFIX + b"commit"
 PLAN_KEY = RESERVED_PREFIX + b"plan"
 
@@ -62,6 +65,26 @@ class StateKeys(dict[bytes, bytes]):
         return state_key
 
 
+class WindowKeys(dict[tuple[bytes, bytes], bytes]):
+    """(key, namespace) -> state key of one window store, remembered as in `StateKeys`."""
+
+    def __init__(self, prefixes: GroupPrefixes, store: bytes) -> None:
+        super().__init__()
+        self._prefixes = prefixes
+        self._store = store
+
+    def __missing__(self, place: tuple[bytes, bytes]) -> bytes:
+        key, namespace = place
+        state_key = self[place] = map_key_prefix(self._prefixes[key], self._store, key) + namespace
+        return state_key
+
+
+def split_map_key(state_key: bytes) -> tuple[bytes, bytes]:
+    """The key and the map key (or namespace) of a state key that `map_key_prefix` begins."""
+    length, at = read_uvarint(state_key, 4)
+    return state_key[at : at + length], state_key[at + length :]
+
+
 def map_key_prefix(group: bytes, store: bytes, key: bytes) -> bytes:
     """What the state keys of all entries of one key's map begin with; no other state key begins so."""
     return group + store + uvarint(len(key)) + key
@@ -77,3 +100,15 @@ def uvarint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that `uvarint` wrote at this place, and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7

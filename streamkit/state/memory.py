@@ -90,12 +90,12 @@ class MemoryStore:
         """The value of this key, or None."""
         return self._open().entries.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All entries whose key begins with `prefix`, in key order."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All entries from `start` on whose key begins with `prefix`, in key order."""
         content = self._open()
         keys = content.in_order()
         found = []
-        for at in range(bisect_left(keys, prefix), len(keys)):
+        for at in range(bisect_left(keys, max(prefix, start)), len(keys)):
             key = keys[at]
             if not key.startswith(prefix):
                 break

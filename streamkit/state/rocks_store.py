@@ -90,14 +90,14 @@ class RocksStore:
         except Exception as error:  # rocksdict raises nothing narrower
             raise self._explain(error) from error
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All entries whose key begins with `prefix`, in key order; a snapshot of this moment."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All entries from `start` on whose key begins with `prefix`, in key order; a snapshot of this moment."""
         options = ReadOptions()
         end = _successor(prefix)
         if end is not None:
             options.set_iterate_upper_bound(end)
         cursor = Cursor(self._open().iter(options))
-        cursor.at.seek(prefix)
+        cursor.at.seek(max(prefix, start))
         self._cursors.add(cursor)
         rows = self._walk(cursor)
         if OFFSET_KEY.startswith(prefix):

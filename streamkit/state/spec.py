@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
+# The kinds of stores that hold timers.
+TIMERS = ("event_timers", "processing_timers")
+
 
 class StoreSpec(msgspec.Struct, frozen=True):
     """One named piece of keyed state of one stage.
@@ -14,7 +17,7 @@ class StoreSpec(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Literal["value", "map"]
+    kind: Literal["value", "map", "window", "event_timers", "processing_timers"]
     value_type: Any
     map_key_type: Any = None
     version: int = 1

@@ -27,8 +27,8 @@ class StateStore(Protocol):
         """The value of this key, or None."""
         ...
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All entries whose key begins with `prefix`, in key order; a snapshot of this moment."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All entries from `start` on whose key begins with `prefix`, in key order; a snapshot of this moment."""
         ...
 
     def apply(self, writes: Writes, changelog_offset: int) -> None:

@@ -7,6 +7,8 @@ before it. Only committed rows reach the store: a failed commit is forgotten by 
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import merge
+from itertools import islice
 
 import msgspec
 
@@ -16,6 +18,7 @@ from streamkit.state.cells import MapCells, Touched, ValueCells
 from streamkit.state.keys import store_ids
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStore, Writes
+from streamkit.state.timers import TimerCells
 
 # Pending rows are written early beyond these: one write of 50 000 rows holds the event loop for about 60 ms, and
 # values may be large.
@@ -56,15 +59,23 @@ class TaskState:
         self._changelog_offset = store.changelog_offset
         ids = store_ids(spec.name for spec in specs)
         prefixes = GroupPrefixes()
-        self._values = {
-            spec.name: ValueCells(spec, ids[spec.name], prefixes, self)
-            for spec in specs
-            if spec.kind == "value"
-        }
-        self._maps = {
-            spec.name: MapCells(spec, ids[spec.name], prefixes, self) for spec in specs if spec.kind == "map"
-        }
-        self._cells: list[ValueCells | MapCells] = [*self._values.values(), *self._maps.values()]
+        self._values: dict[str, ValueCells] = {}
+        self._maps: dict[str, MapCells] = {}
+        self._timers: dict[str, TimerCells] = {}
+        for spec in specs:
+            place = (spec, ids[spec.name], prefixes, self)
+            match spec.kind:
+                case "value" | "window":
+                    self._values[spec.name] = ValueCells(*place)
+                case "map":
+                    self._maps[spec.name] = MapCells(*place)
+                case "event_timers" | "processing_timers":
+                    self._timers[spec.name] = TimerCells(*place)
+        self._cells: list[ValueCells | MapCells | TimerCells] = [
+            *self._values.values(),
+            *self._maps.values(),
+            *self._timers.values(),
+        ]
 
     @property
     def changelog_offset(self) -> int:
@@ -72,7 +83,7 @@ class TaskState:
         return self._changelog_offset
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
-        """The cells of a value store; the same object for the life of the task."""
+        """The cells of a value or window store; the same object for the life of the task."""
         if spec.name not in self._values:
             raise Bug(f'the task has no value store "{spec.name}"')
         return self._values[spec.name]
@@ -82,6 +93,12 @@ class TaskState:
         if spec.name not in self._maps:
             raise Bug(f'the task has no map store "{spec.name}"')
         return self._maps[spec.name]
+
+    def timer_cells(self, spec: StoreSpec) -> TimerCells:
+        """The cells of a store of timers; the same object for the life of the task."""
+        if spec.name not in self._timers:
+            raise Bug(f'the task has no timers "{spec.name}"')
+        return self._timers[spec.name]
 
     # The life of a span.
 
@@ -98,6 +115,8 @@ class TaskState:
             values.freeze(frozen.rows)
         for maps in self._maps.values():
             maps.freeze(frozen.rows, frozen.touched)
+        for timers in self._timers.values():
+            timers.freeze(frozen.rows)
         self._frozen.append(frozen)
         return frozen.rows
 
@@ -199,6 +218,15 @@ class TaskState:
         for frozen in self._frozen:
             _overlay(found, prefix, frozen.rows, frozen.touched)
         return found.items()
+
+    def find_keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        """The first `count` state keys from `start` on below the open span that begin with `prefix`; for the timers."""
+        newer: dict[bytes, bytes | None] = {}
+        for rows in (self._pending, *(frozen.rows for frozen in self._frozen)):
+            newer.update((key, data) for key, data in rows.items() if key >= start and key.startswith(prefix))
+        added = sorted(key for key, data in newer.items() if data is not None)
+        stored = (key for key, _ in self.store.scan(prefix, start) if key not in newer)
+        return list(islice(merge(stored, added), count))
 
     def _advance(self, changelog_offset: int) -> None:
         if changelog_offset < self._changelog_offset:

@@ -27,6 +27,7 @@ from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.task import Task
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.virtual_time import VirtualLoop
@@ -36,6 +37,8 @@ R = TypeVar("R")
 
 # How long, in virtual time, a pipeline may take to work off what was sent to it.
 PATIENCE_S = 300.0
+# When the virtual clock begins: 13 September 2020.
+START_MS = 1_600_000_000_000
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -88,7 +91,7 @@ class Harness:
         self._loop = VirtualLoop(seed)
         self._broker = MemoryBroker()
         self._log = MemoryLog(self._broker)
-        self._now_ms = 1_600_000_000_000
+        self._sent = 0
         self._read_from: dict[TopicPartition, int] = {}
         topics = dict.fromkeys([*self._plan.sources(), *self._plan.sinks()])
         configs = topic_configs or {}
@@ -132,9 +135,10 @@ class Harness:
         headers: Headers | None = None,
     ) -> None:
         """Write one record as it is, for instance one that cannot be decoded."""
-        self._now_ms += 1
+        self._sent += 1  # two records of one moment still have an order
+        now = self._now_ms() + self._sent % 1000
         batch = self._writer.batch()
-        batch.append(0, self._now_ms if timestamp is None else timestamp, key, value, headers or [])
+        batch.append(0, now if timestamp is None else timestamp, key, value, headers or [])
         partition = (
             0 if key is None else kafka_partition(key, self._do(self._log.admin().partitions([topic]))[topic])
         )
@@ -225,7 +229,9 @@ class Harness:
         if worker.work is not None and not worker.work.done():
             raise Misconfigured(f"{worker.name} is running", hint="crash it first")
         worker.log = MemoryLog(self._broker)
-        worker.agent = self._do(assemble(self._plan, self._settings, worker.log, worker.stores, worker))
+        worker.agent = self._do(
+            assemble(self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms)
+        )
         worker.work = self._loop.create_task(worker.agent.run(), name=worker.name)
 
     def _kill(self, worker: HarnessWorker) -> None:
@@ -237,9 +243,12 @@ class Harness:
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         deadline = self._loop.time() + PATIENCE_S
         while not await condition():
-            for worker in self.workers:
-                if worker.work is not None and worker.work.done():
-                    worker.work.result()
+            works = [worker.work for worker in self.workers if worker.work is not None]
+            for work in works:
+                if work.done():
+                    work.result()
+            if works and all(work.done() for work in works):
+                return  # bounded input: they have ended by themselves
             if self._loop.time() > deadline:
                 raise TimeoutError(
                     f"the pipeline did not come to rest within {PATIENCE_S:.0f} s of virtual time"
@@ -264,7 +273,18 @@ class Harness:
         # Positions first: what a commit of theirs wrote downstream is then in the ends that are read after them.
         positions = await admin.positions(self._plan.name, partitions, timeout_s=PATIENCE_S)
         ends = await admin.end_offsets(partitions, committed=False)
-        return all(positions.get(partition, 0) == end for partition, end in ends.items())
+        if not all(positions.get(partition, 0) == end for partition, end in ends.items()):
+            return False
+        return all(task.is_at_rest for task in self._running())
+
+    def _running(self) -> list[Task]:
+        """The tasks of all workers that are processing."""
+        agents = [worker.agent for worker in self.workers if worker.agent is not None]
+        return [task for agent in agents for task in agent.roster.running()]
+
+    def _now_ms(self) -> int:
+        """Processing time: the virtual clock, from a fixed date on."""
+        return START_MS + int(self._loop.time() * 1000)
 
     def _do(self, work: Awaitable[R]) -> R:
         return self._loop.run_until_complete(work)

@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 4
 USERS = 150
+# By then an interpreter has loaded a worker, also on a busy machine.
+LOADED_S = 5.0
 # A pipeline that makes no progress for this long is stuck. The longest honest wait is a worker that died while it was
 # joining (a session) behind a transaction that has to time out (30 s, swept every 10).
 STUCK_S = 90.0
@@ -176,8 +179,12 @@ class Rig:
     def leave(self, index: int = 0) -> None:
         """SIGTERM: the worker commits, leaves and ends with 0."""
         worker = self.workers.pop(index)
+        # Before the interpreter has loaded the program there is no handler, and nothing that could be committed.
+        age_s = time.time() - psutil.Process(worker.pid).create_time()
+        self.watch(max(0.0, LOADED_S - age_s))
         worker.terminate()
-        assert worker.wait(60) == 0, self.log_tail()
+        code = worker.wait(60)
+        assert code == 0, f"exit code {code}\n{self.log_tail()}"
 
     def finish(self) -> None:
         """End the load, wait until everything came out, and judge."""

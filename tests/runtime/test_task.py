@@ -1,4 +1,6 @@
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -6,6 +8,7 @@ import streamkit as sk
 from streamkit.errors import Bug
 from streamkit.kafka.ports import Assignment, Member
 from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.assign import _follows as follows
 from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.state.memory import MemoryStores
@@ -39,9 +42,9 @@ def test_a_condemned_record_is_remembered_until_it_is_committed():
     place = TopicPartition("views", 0)
     reason = Condemned("step", "error", "")
     task.condemned = {place: {3: reason, 8: reason}}
-    task.landed({place: 5})
+    task.landed({place: 5}, ClockState())
     assert task.condemned == {place: {8: reason}}
-    task.landed({place: 9})
+    task.landed({place: 9}, ClockState())
     assert task.condemned == {place: {}}
 
 
@@ -57,6 +60,10 @@ def test_a_task_is_kept_only_over_the_very_next_generation_of_the_same_member():
     assert not follows(None, assigned("a", 5))
 
 
+def view(timestamp: int) -> Any:
+    return SimpleNamespace(key=b"home", value=b'{"page":"home"}', timestamp=timestamp)
+
+
 def test_a_rewind_forgets_what_operators_hold_back():
     pipeline = sk.pipeline("held")
     pipeline.read_keyed(VIEWS).count(name="n", updates="latest").map_keyed(as_count).write(COUNTS)
@@ -67,9 +74,9 @@ def test_a_rewind_forgets_what_operators_hold_back():
     state = TaskState(MemoryStores().open("task"), stage.stores, cached_values_max=10)
     task.life = Life.RESTORING
     task.start(Restored(state, {}, 0, "birth"), outputs)
-    task.chain.entries["views"](b"home", View("home"), 1)
+    task.chain.entries["views"]([view(1)])
     task.rewind(outputs)
     assert [list(held()) for held, _ in task.chain.held] == [[]]
-    task.chain.entries["views"](b"home", View("home"), 2)
+    task.chain.entries["views"]([view(2)])
     ((key, value, timestamp),) = next(iter(task.chain.held))[0]()
     assert (key, value, timestamp) == (b"home", 1, 2)

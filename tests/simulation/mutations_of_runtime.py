@@ -164,7 +164,7 @@ def landed_before_the_commit(patch: Any) -> None:
 
     async def broken(self: Committer, commit: Any, frozen: list[Frozen]) -> None:
         for part in frozen:
-            part.task.landed(part.positions)
+            part.task.landed(part.positions, part.clock)
         await write(self, commit, frozen)
 
     patch(Committer, "_write", broken)
@@ -173,7 +173,7 @@ def landed_before_the_commit(patch: Any) -> None:
 def landed_at_the_open_positions(patch: Any) -> None:
     """After a commit the positions of the span behind it count as committed."""
     landed = Task.landed
-    patch(Task, "landed", lambda self, _positions: landed(self, self.positions))
+    patch(Task, "landed", lambda self, _positions, clock: landed(self, self.positions, clock))
 
 
 def condemned_record_dropped(patch: Any) -> None:

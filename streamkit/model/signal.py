@@ -1,0 +1,22 @@
+"""Signals: what travels among the records of a channel without being one."""
+
+import msgspec
+
+
+class Watermark(msgspec.Struct, frozen=True, array_like=True, tag="watermark"):
+    """A promise: no record with this event time or an older one will follow on this channel."""
+
+    event_time_ms: int
+
+
+class Idle(msgspec.Struct, frozen=True, array_like=True, tag="idle"):
+    """Nothing comes here for a while: do not wait for this channel. The next watermark ends it."""
+
+    event_time_ms: int
+
+
+class EndOfInput(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    """Nothing will ever follow on this channel."""
+
+
+Signal = Watermark | Idle | EndOfInput

@@ -1,0 +1,118 @@
+"""SourceClock: the event time of one partition of a source topic, advanced by its records.
+
+On the hot path the loop of a stage (`runtime/chain.py`) works on the attributes directly: it compares a record's
+time with `highest` and asks for an advance only when `limit` is reached.
+"""
+
+import msgspec
+
+from streamkit.model.event_time import TimeRule, WatermarkGenerator
+from streamkit.model.ids import MAX_TIME, MIN_TIME
+from streamkit.progress.channels import Status
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class SourceState(msgspec.Struct, frozen=True, array_like=True):
+    """What is committed of a source clock."""
+
+    highest: int = MIN_TIME
+    watermark: int = MIN_TIME
+    status: int = Status.ACTIVE
+    generator: bytes = b""
+    # Where the input ends, if it is bounded: decided once, when the task first began.
+    end: int | None = None
+
+
+class SourceClock:
+    """One partition's event time: by how old records may be, or by a generator of the user's."""
+
+    __slots__ = (
+        "_rule",
+        "end",
+        "generator",
+        "highest",
+        "in_hand",
+        "last_record_ms",
+        "latest",
+        "limit",
+        "stated",
+        "status",
+    )
+
+    def __init__(self, rule: TimeRule, state: SourceState, now_ms: int) -> None:
+        self._rule = rule
+        # The greatest timestamp so far, and the one from which on a record may make a timer due.
+        self.highest = state.highest
+        self.limit = MIN_TIME
+        # What was promised otherwise: by a generator, by a test, or before the rule was changed.
+        self.stated = state.watermark
+        self.status = Status(state.status)
+        self.end = state.end
+        self.last_record_ms = now_ms
+        # A record with a greater timestamp claims to be too far in the future.
+        self.latest = MAX_TIME
+        # A record that was processed and that the generator has not seen yet, with its timestamp.
+        self.in_hand: tuple[object, int] | None = None
+        self.generator: WatermarkGenerator | None = None
+        if rule.generator is not None:
+            self.generator = rule.generator()
+            if state.generator:
+                self.generator = msgspec.msgpack.decode(state.generator, type=type(self.generator))
+
+    @property
+    def watermark(self) -> int:
+        """What this partition promises."""
+        if self.generator is not None or self.highest == MIN_TIME:
+            return self.stated
+        return max(self.stated, self.highest - self._rule.late_ms - 1)
+
+    @property
+    def combined(self) -> tuple[Status, int]:
+        """Status and event time, as `Channels.combined`."""
+        return self.status, self.watermark
+
+    def timestamp_for(self, watermark: int) -> int:
+        """The smallest timestamp that brings this partition to a watermark."""
+        if self.generator is not None:
+            return MIN_TIME  # only it knows
+        return min(watermark, MAX_TIME - self._rule.late_ms - 1) + self._rule.late_ms + 1
+
+    def observe_in_hand(self) -> bool:
+        """Let the generator see the record that was processed last; whether event time advances."""
+        assert self.generator is not None
+        assert self.in_hand is not None
+        value, timestamp = self.in_hand
+        self.in_hand = None
+        self.highest = max(self.highest, timestamp)
+        return self.promise(self.generator.on_record(value, timestamp))
+
+    def tick(self, now_ms: int) -> None:
+        """Let the generator see the wall clock."""
+        if self.generator is not None:
+            self.promise(self.generator.on_tick(now_ms))
+
+    def promise(self, watermark: int | None) -> bool:
+        """Promise this much, unless more was promised already; whether it was news."""
+        if watermark is None or watermark <= self.stated:
+            return False
+        self.stated = watermark
+        return True
+
+    def wake(self, now_ms: int) -> None:
+        """Records have come."""
+        self.last_record_ms = now_ms
+        if self.status is Status.IDLE:
+            self.status = Status.ACTIVE
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether nothing has come for so long that it may be idle; the log must say that there is nothing left."""
+        idle_ms = self._rule.idle_ms
+        return (
+            self.status is Status.ACTIVE and idle_ms is not None and now_ms - self.last_record_ms >= idle_ms
+        )
+
+    def snapshot(self) -> SourceState:
+        """What to commit."""
+        generator = b"" if self.generator is None else _encode(self.generator)
+        return SourceState(self.highest, self.stated, self.status, generator, self.end)

@@ -1,0 +1,233 @@
+"""TaskClock: how far event time has come in one task, what holds it back, and which timers are due.
+
+Its inputs are clocks of source partitions and channels of shuffles; its time is the least of them. When it advances, the
+timers of the task's steps fire, those of the first step first, so that what it emits reaches the next step before that
+step's own time advances. Firing may be interrupted and taken up again: `reached` says how far each step has come.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from streamkit.model.ids import MAX_TIME, MIN_TIME
+from streamkit.progress.channels import Channels, Status, combine
+from streamkit.progress.source_clock import SourceClock, SourceState
+from streamkit.state.timers import Timer, TimerCells
+
+Fire = Callable[[bytes, int, bytes], None]
+# Called with a timer that a person will look at instead of being fired; whether it is one.
+SetAside = Callable[[str, Timer], bool]
+
+
+class ClockState(msgspec.Struct, frozen=True, array_like=True):
+    """What is committed of a task's time: a restart goes on from here, and never goes back."""
+
+    watermark: int = MIN_TIME
+    # What every step has seen; less than the watermark while timers are firing.
+    fired: int = MIN_TIME
+    # Wall clock when the watermark last advanced.
+    advanced_at_ms: int = 0
+    sources: dict[str, SourceState] = {}
+    # For each shuffle the watermarks and the statuses of its channels.
+    channels: dict[str, tuple[list[int], list[int]]] = {}
+    # What downstream was told last: status and event time.
+    announced: tuple[int, int] = (Status.ACTIVE, MIN_TIME)
+
+
+class TimerFailed(Exception):
+    """A timer's step raised."""
+
+    def __init__(self, store: str, timer: Timer, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.store = store
+        self.timer = timer
+        self.cause = cause
+
+
+class StepTimers:
+    """The timers of one step in one domain of time; keeps the promises of `Timers`."""
+
+    def __init__(
+        self, store: str, cells: TimerCells, fire: Fire, clock: "TaskClock", *, is_event: bool
+    ) -> None:
+        self.store = store
+        self.cells = cells
+        self.fire = fire
+        self.is_event = is_event
+        self.reached = clock.fired
+        self._clock = clock
+
+    @property
+    def now(self) -> int:
+        """Event time: what this step has reached. Processing time: the wall clock."""
+        if not self.is_event:
+            return self._clock.now_ms()
+        return self.reached if self._clock.is_firing else self._clock.current()
+
+    def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
+        """As `Timers.add`."""
+        self.cells.add(key, time, namespace)
+        if self.is_event:
+            self._clock.expect(time)
+
+    def remove(self, key: bytes, time: int, namespace: bytes = b"") -> None:
+        """As `Timers.remove`."""
+        self.cells.remove(key, time, namespace)
+
+
+class TaskClock:
+    """Event time and timers of one task."""
+
+    def __init__(
+        self,
+        state: ClockState,
+        sources: Mapping[str, SourceClock],
+        channels: Mapping[str, Channels],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.sources = sources
+        self.channels = channels
+        self.now_ms = now_ms
+        self.watermark = state.watermark
+        self.fired = state.fired
+        self.advanced_at_ms = state.advanced_at_ms or now_ms()
+        self.status = Status.ACTIVE
+        self.announced = (Status(state.announced[0]), state.announced[1])
+        self.announced_at_ms = 0
+        self.is_firing = False
+        # Timers that have fired since somebody last asked.
+        self.fired_count = 0
+        self._steps: list[StepTimers] = []
+        self._set_aside: SetAside = lambda _store, _timer: False
+        for topic, (watermarks, statuses) in state.channels.items():
+            _take_over(channels.get(topic), watermarks, statuses)
+
+    def add_step(self, timers: StepTimers) -> None:
+        """Take in the timers of a step. Chains are bound from their end: the first to fire is added last."""
+        self._steps.insert(0, timers)
+
+    def on_condemned(self, set_aside: SetAside) -> None:
+        """Ask this before every timer while some are condemned."""
+        self._set_aside = set_aside
+
+    # -- where time stands ------------------------------------------------------------------------------------------
+
+    def current(self) -> int:
+        """The event time of this very moment, also between two advances."""
+        if not self.sources:
+            return self.watermark
+        return max(self.watermark, self._combined()[1])
+
+    def _combined(self) -> tuple[Status, int]:
+        sources = [each.combined for each in self.sources.values()]
+        return combine(sources + [each.combined for each in self.channels.values()])
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all input has ended and everything that waited for it has happened."""
+        return self.status is Status.FINISHED and self.fired == MAX_TIME
+
+    def snapshot(self) -> ClockState:
+        """What to commit."""
+        return ClockState(
+            watermark=self.watermark,
+            fired=self.fired,
+            advanced_at_ms=self.advanced_at_ms,
+            sources={topic: each.snapshot() for topic, each in self.sources.items()},
+            channels={
+                topic: (list(each.watermarks), [int(status) for status in each.statuses])
+                for topic, each in self.channels.items()
+            },
+            announced=self.announced,
+        )
+
+    def tell(self, now_ms: int) -> None:
+        """Downstream has been told how far we are."""
+        self.announced = (self.status, self.fired)
+        self.announced_at_ms = now_ms
+
+    # -- time passes ------------------------------------------------------------------------------------------------
+
+    def advance(self, limit: int) -> bool:
+        """Bring event time up to what the inputs promise and fire what is due, at most `limit` timers.
+
+        Returns whether nothing is left to fire; call it again until then, before the next record.
+
+        Raises:
+            TimerFailed: a step raised.
+        """
+        self.status, watermark = self._combined()
+        if watermark > self.watermark:
+            self.watermark = watermark
+            self.advanced_at_ms = self.now_ms()
+        done = self._fire_all(limit)
+        self._set_limits()
+        return done
+
+    def fire_processing(self, now_ms: int, limit: int) -> bool:
+        """Fire the processing-time timers that are due; returns whether none is left."""
+        steps = [each for each in self._steps if not each.is_event]
+        for step in steps:
+            if step.cells.next_due <= now_ms:
+                limit = self._fire(step, now_ms, limit)
+        return limit > 0
+
+    def _fire_all(self, limit: int) -> bool:
+        if self.fired == self.watermark and all(
+            each.cells.next_due > self.fired for each in self._event_steps()
+        ):
+            return True
+        # At the end of all input nobody will wait for the clock on the wall any more.
+        steps = self._steps if self.watermark == MAX_TIME else self._event_steps()
+        for step in steps:
+            step.reached = self.watermark
+            limit = self._fire(step, self.watermark, limit)
+            if limit <= 0:
+                return False
+        self.fired = self.watermark
+        return True
+
+    def _event_steps(self) -> list[StepTimers]:
+        return [each for each in self._steps if each.is_event]
+
+    def _fire(self, step: StepTimers, up_to: int, limit: int) -> int:
+        """Fire timers of one step; returns what is left of the limit."""
+        self.is_firing = True
+        try:
+            while limit > 0:
+                timer = step.cells.pop_due(up_to)
+                if timer is None:
+                    break
+                limit -= 1
+                self.fired_count += 1
+                if self._set_aside(step.store, timer):
+                    continue
+                try:
+                    step.fire(*timer)
+                except Exception as error:
+                    raise TimerFailed(step.store, timer, error) from error
+        finally:
+            self.is_firing = False
+        return limit
+
+    # -- when to look again -----------------------------------------------------------------------------------------
+
+    def expect(self, time: int) -> None:
+        """A timer for this time was set: a record that brings event time there must not be overlooked."""
+        for source in self.sources.values():
+            source.limit = min(source.limit, source.timestamp_for(time))
+
+    def _set_limits(self) -> None:
+        """From which timestamp on a record of each source may make a timer due."""
+        due = min((each.cells.next_due for each in self._event_steps()), default=MAX_TIME)
+        for source in self.sources.values():
+            # Others hold event time back: only a record that is newer than all before can change anything.
+            source.limit = max(source.timestamp_for(due), source.highest + 1)
+
+
+def _take_over(channels: Channels | None, watermarks: list[int], statuses: list[int]) -> None:
+    """Give channels what was committed of them; there may be more of them now."""
+    if channels is not None:
+        known = min(len(watermarks), len(channels.watermarks))
+        channels.watermarks[:known] = watermarks[:known]
+        channels.statuses[:known] = [Status(each) for each in statuses[:known]]

@@ -1,0 +1,108 @@
+"""pulse: what happens because time passes, and not because a record came.
+
+Processing-time timers fire, generators look at the clock, silent inputs are found idle, and what is left to fire after a
+busy moment goes on. A partition is idle only if it is silent and the log itself says that there is nothing left to read.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from streamkit.errors import Retry
+from streamkit.kafka.ports import Admin
+from streamkit.model.ids import TopicPartition
+from streamkit.progress.channels import Status
+from streamkit.progress.source_clock import SourceClock
+from streamkit.progress.task_clock import TimerFailed
+from streamkit.runtime.align import TIMERS_AT_ONCE
+from streamkit.runtime.assign import Roster
+from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.task import Task
+
+log = structlog.get_logger()
+
+# Ten times a second: finer than people notice, and seldom enough to cost nothing.
+BEAT_S = 0.1
+# The log is asked about silent partitions at most this often.
+ASK_S = 1.0
+
+Silent = dict[TopicPartition, tuple[Task, SourceClock]]
+
+
+class Pulse:
+    """Beats while the loop runs; does nothing for tasks that have no use for time."""
+
+    def __init__(self, roster: Roster, admin: Admin, failures: Failures, now_ms: Callable[[], int]) -> None:
+        self._roster = roster
+        self._admin = admin
+        self._failures = failures
+        self._now_ms = now_ms
+        self._next_beat_s = 0.0
+        self._next_ask_s = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        # Whether timers are left that fire with the next beat, which then comes at once.
+        self.is_hurried = False
+
+    def beat(self, now_s: float) -> tuple[Task, Verdict] | None:
+        """Let time pass in every running task; returns a task in which a timer failed, and what to do about it."""
+        if now_s < self._next_beat_s and not self.is_hurried:
+            return None
+        self._next_beat_s = now_s + BEAT_S
+        self.is_hurried = False
+        now_ms = self._now_ms()
+        for task in self._roster.running():
+            if task.rules.is_timed:
+                try:
+                    self._beat(task, now_ms)
+                except TimerFailed as failed:
+                    return task, self._failures.judge_timer(task, failed)
+        self._find_idle(now_s, now_ms)
+        return None
+
+    def _beat(self, task: Task, now_ms: int) -> None:
+        clock = task.clock
+        for source in clock.sources.values():
+            source.tick(now_ms)
+        is_done = clock.advance(TIMERS_AT_ONCE) and clock.fire_processing(now_ms, TIMERS_AT_ONCE)
+        if clock.fired_count or task.signal_due() is not None or task.has_finished_unsaid:
+            clock.fired_count = 0
+            task.moved = True
+        if not is_done:
+            self.is_hurried = True
+
+    def _find_idle(self, now_s: float, now_ms: int) -> None:
+        if self._asking is not None and self._asking.done():
+            self._asking = None
+        if self._asking is not None or now_s < self._next_ask_s:
+            return
+        silent: Silent = {
+            partition: (task, source)
+            for task in self._roster.running()
+            if task.rules.is_timed
+            for partition in task.inputs
+            if (source := task.clock.sources.get(partition.topic)) is not None and source.is_silent(now_ms)
+        }
+        if silent:
+            self._next_ask_s = now_s + ASK_S
+            self._asking = asyncio.create_task(self._ask(silent), name="idleness")
+
+    async def _ask(self, silent: Silent) -> None:
+        """Ask the log whether silent partitions hold anything that we have not read, open transactions included."""
+        try:
+            ends = await self._admin.end_offsets(list(silent), committed=False)
+        except Retry as error:
+            log.info("could not ask whether partitions are idle", error=str(error))
+            return
+        for partition, (task, source) in silent.items():
+            is_caught_up = task.positions.get(partition, -1) >= ends[partition]
+            if is_caught_up and source.is_silent(self._now_ms()):
+                source.status = Status.IDLE
+                log.info("partition is idle: event time does not wait for it", partition=str(partition))
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+            self._asking = None
