@@ -38,11 +38,16 @@ def describe_plan(plan: Plan) -> Description:
 
 def describe_state(stage: Stage) -> Description:
     """Everything about a stage that its stored state depends on. Sources matter by key, shuffles by value too."""
-    return {
+    described: Description = {
         "partitions": stage.partitions,
         "inputs": {each.topic: _input(each) for each in stage.inputs},
         "stores": {store.name: _store(store) for store in stage.stores},
     }
+    # A step may say what its state means beyond its type; the state of one definition is of no use to another.
+    definitions = {
+        each.step.name: each.step.definition for each in stage.steps if hasattr(each.step, "definition")
+    }
+    return described | ({"definitions": definitions} if definitions else {})
 
 
 def compare(old: Description, new: Description) -> list[str]:
@@ -65,7 +70,11 @@ def compare(old: Description, new: Description) -> list[str]:
 
 def compare_stage(name: str, old: Description, new: Description) -> list[str]:
     """As `compare`, for one stage; both are from `describe_state`."""
-    return [*_compare_inputs(name, old, new), *_compare_stores(name, old["stores"], new["stores"])]
+    return [
+        *_compare_inputs(name, old, new),
+        *_compare_stores(name, old["stores"], new["stores"]),
+        *_compare_definitions(name, old.get("definitions", {}), new.get("definitions", {})),
+    ]
 
 
 def _input(each: Input) -> Description:
@@ -133,4 +142,15 @@ def _compare_stores(name: str, old: Description, new: Description) -> Iterator[s
             yield (
                 f'Store "{store}" of stage "{name}" changed its type from {was["type"]} to {now["type"]}'
                 f" without a new version; declare version={was['version'] + 1} with an upcaster."
+            )
+
+
+def _compare_definitions(name: str, old: Description, new: Description) -> Iterator[str]:
+    """A step that is gone takes its stores with it, which is told already."""
+    for step, was in old.items():
+        now = new.get(step, was)
+        if was != now:
+            yield (
+                f'Step "{step}" of stage "{name}" changed from {was} to {now}, and its open windows would be misread;'
+                f' give it another name, for example name="{step}_2".'
             )

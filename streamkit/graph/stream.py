@@ -5,11 +5,13 @@ step is named after its function unless `name=` says otherwise.
 """
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
 from streamkit.codec.annotations import item_type, returned_type
 from streamkit.codec.naming import call_name
 from streamkit.errors import InvalidPipeline
+from streamkit.graph import windowed
 from streamkit.graph.builder import Builder
 from streamkit.graph.node import Node, Operation
 from streamkit.model.topic import Topic
@@ -17,6 +19,10 @@ from streamkit.operators.aggregators import Aggregator, count, max_of, min_of, s
 from streamkit.operators.keyed import Aggregate, Reduce, Updates
 from streamkit.operators.process import Operator, OperatorProcessor, ProcessStep, emitted_type
 from streamkit.operators.stateless import Filter, FlatMap, Map, MapKeyed, Peek
+from streamkit.windows.assigners import Assigner
+from streamkit.windows.definition import windowing
+from streamkit.windows.evictors import Evictor
+from streamkit.windows.triggers import Trigger
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -63,6 +69,23 @@ class Stream(Generic[T]):
         share the keys; by default as many as there are upstream.
         """
         return add_key_by(self._builder, self._node, fn, key_type, name, partitions)
+
+    def window_all(
+        self,
+        windows: Assigner,
+        *,
+        lateness: timedelta | None = None,
+        trigger: Trigger[T] | None = None,
+        evictor: Evictor[T] | None = None,
+        late: Topic[T] | None = None,
+        name: str | None = None,
+    ) -> "windowed.Windowed[str, T]":
+        """Put all records together in windows, whatever their key: a shuffle to one task, as `Keyed.window`."""
+        shuffle = "window_all" if name is None else f"{name}_all"
+        everyone = add_key_by(self._builder, self._node, lambda _: "all", str, shuffle, 1)
+        return everyone.window(
+            windows, lateness=lateness, trigger=trigger, evictor=evictor, late=late, name=name
+        )
 
     def union(self, *others: "Stream[T] | Keyed[Any, T]") -> "Stream[T]":
         """All records of several streams, in no particular order between them, without a key to count on."""
@@ -152,6 +175,27 @@ class Keyed(Generic[K, T]):
     ) -> "Keyed[K, R]":
         """The largest `fn(value)` over the records of the key."""
         return self.aggregate(max_of(fn, to=to), name=name, updates=updates)
+
+    def window(
+        self,
+        windows: Assigner,
+        *,
+        lateness: timedelta | None = None,
+        trigger: Trigger[T] | None = None,
+        evictor: Evictor[T] | None = None,
+        late: Topic[T] | None = None,
+        name: str | None = None,
+    ) -> "windowed.Windowed[K, T]":
+        """Put the records of a key together in windows: `tumbling(minutes(1))`, `session(seconds(30))` and others.
+
+        Windows stay open for `lateness` of event time after their end, and send their result on again for each record
+        that comes then. Records that come later still are counted, or written to the topic `late` as they are.
+        `trigger` says when results are sent on, `evictor` which elements are thrown away before.
+        """
+        chosen = windowing(
+            windows, lateness=lateness, trigger=trigger, evictor=evictor, sends_late=late is not None
+        )
+        return windowed.Windowed(self._builder, self._node, self._origin, chosen, late, name)
 
     def key_by(
         self,

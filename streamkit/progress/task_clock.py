@@ -95,7 +95,7 @@ class TaskClock:
         self.announced = (Status(state.announced[0]), state.announced[1])
         self.announced_at_ms = 0
         self.is_firing = False
-        # Timers that have fired since somebody last asked.
+        # Timers that have fired so far.
         self.fired_count = 0
         self._steps: list[StepTimers] = []
         self._set_aside: SetAside = lambda _store, _timer: False

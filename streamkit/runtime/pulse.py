@@ -64,9 +64,9 @@ class Pulse:
         clock = task.clock
         for source in clock.sources.values():
             source.tick(now_ms)
+        fired_before = clock.fired_count
         is_done = clock.advance(TIMERS_AT_ONCE) and clock.fire_processing(now_ms, TIMERS_AT_ONCE)
-        if clock.fired_count or task.signal_due() is not None or task.has_finished_unsaid:
-            clock.fired_count = 0
+        if clock.fired_count > fired_before or task.signal_due() is not None or task.has_finished_unsaid:
             task.moved = True
         if not is_done:
             self.is_hurried = True

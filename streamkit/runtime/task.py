@@ -196,12 +196,11 @@ class Task:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is nothing left to tell downstream about time."""
+        """Whether a commit has told downstream all that there is to tell about time."""
         clock = self.clock
-        is_told = (
-            not self.shuffles or clock.fired == MIN_TIME or clock.announced == (clock.status, clock.fired)
-        )
-        return not self.rules.is_timed or (is_told and not self.has_finished_unsaid)
+        is_told = self._committed_clock.announced == (clock.status, clock.fired)
+        is_mute = not self.rules.is_timed or not self.shuffles or clock.fired == MIN_TIME
+        return (is_mute or is_told) and not self.has_finished_unsaid
 
     def is_read_to_its_end(self, partition: TopicPartition) -> bool:
         """Whether this input is bounded and nothing more of it is wanted."""

@@ -5,6 +5,8 @@ import sys
 import uvloop
 
 from streamkit.config import Settings
+from streamkit.errors import StreamkitError
+from streamkit.runtime.processes import exit_code
 from streamkit.runtime.worker import run_worker
 from tests.crash.tally import tally
 
@@ -12,4 +14,8 @@ if __name__ == "__main__":
     run, brokers, state_dir = sys.argv[1:]
     # The shortest session that a broker allows by default: zombies are found out sooner.
     settings = Settings(brokers=brokers, state_dir=state_dir, session_timeout_s=6.0, request_timeout_s=5.0)
-    uvloop.run(run_worker(tally(run).plan(), settings))
+    try:
+        uvloop.run(run_worker(tally(run).plan(), settings))
+    except StreamkitError as error:
+        print(error.render(), file=sys.stderr)
+        sys.exit(exit_code(error))

@@ -6,7 +6,9 @@ import msgspec
 
 from streamkit.codec.values import internal_codec, value_codec
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.task import Task
+from streamkit.progress.task_clock import ClockState
+from streamkit.runtime.align import decode_clock
+from streamkit.runtime.task import CLOCK, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory.partition import MemoryPartition, Outcome, StoredBatch
@@ -24,6 +26,7 @@ def check_all(world: World) -> list[str]:
         check_letters,
         check_log,
         check_positions,
+        check_clocks,
         check_epochs,
         check_state,
         check_disks,
@@ -137,6 +140,20 @@ def _positions(record: CommitRecord) -> dict[TopicPartition, int]:
         for topic, by_partition in record.positions.items()
         for partition, offset in by_partition.items()
     }
+
+
+def check_clocks(world: World) -> Iterable[str]:
+    """I9: in the order of a task's commits event time never goes back, nor does that of any of its channels."""
+    for partition in world.changelogs():
+        before = ClockState()
+        for offset, record, _ in commits(world, partition):
+            now = decode_clock(record.extra.get(CLOCK))
+            channels = [(now.channels[topic][0], old[0]) for topic, old in before.channels.items()]
+            pairs = [(now.watermark, before.watermark), (now.fired, before.fired)]
+            pairs += [pair for new, old in channels for pair in zip(new, old, strict=True)]
+            if any(new < old for new, old in pairs) or now.fired > now.watermark:
+                yield f"I9: {partition.name} at {offset}: event time {now} after {before}"
+            before = now
 
 
 def check_epochs(world: World) -> Iterable[str]:

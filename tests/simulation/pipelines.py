@@ -5,18 +5,25 @@ exactly which inputs it reflects. `fate` is what the pipeline will do to it.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 import streamkit as sk
 from streamkit.graph.policy import ErrorPolicy
+from streamkit.model.duration import milliseconds
+from streamkit.operators.process import Timer
+from streamkit.windows import Window, session, tumbling
 
 Fate = Literal["fine", "drop", "raise_early", "raise_late", "flaky", "undecodable", "ghost"]
 # How often a flaky record fails before it passes: an error policy must allow as many retries.
 FLAKES = 2
 # What an operator keeps of a key beside its count: the numbers of its last records.
 RECENT = 3
+# Event time: how far records of one partition may be out of order, and how long its buckets and session gaps are.
+LATE_MS = 120
+BUCKET_MS = 90
+GAP_MS = 60
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -26,6 +33,8 @@ class Event(msgspec.Struct, frozen=True):
     key: str
     seq: int
     fate: Fate
+    # Event time, in pipelines that have a use for it.
+    at: int = 0
 
 
 class Out(msgspec.Struct, frozen=True):
@@ -116,6 +125,47 @@ def fail_at_first(event: Event, flakes: dict[tuple[str, str, int], int]) -> None
         raise Broken(f"{event.key} {event.seq}, time {flakes[place]}")
 
 
+class Bucketed(sk.Operator[str, Event, Out]):
+    """Counts the records of a key in buckets of event time, and tells of each when a timer says that it is full."""
+
+    counts = sk.map_of(int, int)
+
+    def __init__(self, flakes: dict[tuple[str, str, int], int]) -> None:
+        self.flakes = flakes
+
+    def on_record(self, value: Event, ctx: sk.Context[str, Out]) -> None:
+        end = bucket_end(value.at)
+        if end - 1 <= ctx.watermark:
+            raise AssertionError(f"{value} is late: event time stands at {ctx.watermark}")
+        self.counts.put(end, self.counts.get(end, 0) + 1)
+        ctx.set_timer(end - 1)
+        fail_late(value, self.flakes)
+
+    def on_timer(self, timer: Timer, ctx: sk.Context[str, Out]) -> None:
+        n = self.counts.get(timer.time + 1, 0)
+        self.counts.remove(timer.time + 1)
+        ctx.emit(Out("bucket", ctx.key, timer.time + 1, n))
+
+
+class Summed(sk.Operator[str, Out, Out]):
+    """Adds up the counts of all keys for a bucket, once no task upstream can send another."""
+
+    total = sk.value(int, 0)
+
+    def on_record(self, value: Out, ctx: sk.Context[str, Out]) -> None:
+        self.total.set(self.total.get() + value.n)
+        ctx.set_timer(value.seq - 1)
+
+    def on_timer(self, timer: Timer, ctx: sk.Context[str, Out]) -> None:
+        ctx.emit(Out("sum", ctx.key, timer.time + 1, self.total.get()))
+        self.total.clear()
+
+
+def bucket_end(at: int) -> int:
+    """The end of the bucket of an event time."""
+    return at // BUCKET_MS * BUCKET_MS + BUCKET_MS
+
+
 class Shape(msgspec.Struct, frozen=True):
     """One kind of pipeline: its sources, what it writes, and what can fail in it."""
 
@@ -124,6 +174,7 @@ class Shape(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ("left",)
     out: type = Out
     fails_late: bool = False
+    is_timed: bool = False
 
 
 class Making:
@@ -131,7 +182,8 @@ class Making:
 
     def __init__(self, shape: Shape, policy: ErrorPolicy, partitions: int | None) -> None:
         self.pipeline = sk.pipeline("sim", on_error=policy, partitions=partitions)
-        self.topics = {name: sk.topic(name, Event) for name in shape.sources}
+        time: dict[str, Any] = {"time": "at", "late": milliseconds(LATE_MS)} if shape.is_timed else {}
+        self.topics = {name: sk.topic(name, Event, **time) for name in shape.sources}
         self.out = sk.topic("out", shape.out)
         self.flakes: dict[tuple[str, str, int], int] = {}
 
@@ -188,6 +240,36 @@ def _keyed(making: Making) -> None:
     tallied = keyed.map(check_early).filter(is_wanted).process(Tally(making.flakes), name="tally")
     tallied.write(making.out)
 
+
+def _timers(making: Making) -> None:
+    bucketed = making.events().key_by(key_of).process(Bucketed(making.flakes), name="bucketed")
+    bucketed.key_by(lambda out: str(out.seq), key_type=str, name="by_bucket").process(Summed()).write(
+        making.out
+    )
+
+
+def _windows(making: Making) -> None:
+    sessions = making.events().key_by(key_of).window(session(milliseconds(GAP_MS)))
+    found = sessions.count(into=session_out, name="sessions")
+    found.key_by(lambda out: out.source, key_type=str, name="by_kind").window(
+        tumbling(milliseconds(BUCKET_MS))
+    ).sum(lambda out: out.n, into=bucket_out, name="buckets").write(making.out)
+
+
+def session_out(key: str, window: Window, n: int) -> Out:
+    return Out("session", key, window.end, n)
+
+
+def bucket_out(key: str, window: Window, n: int) -> Out:
+    return Out("sum", key, window.end, n)
+
+
+# Shapes that live by event time; seeds from `TIMED_FROM` on draw from these.
+TIMED_SHAPES = (
+    Shape("timers", _timers, fails_late=True, is_timed=True),
+    Shape("timers_of_two", _timers, sources=("left", "right"), is_timed=True),
+    Shape("windows", _windows, is_timed=True),
+)
 
 SHAPES = (
     Shape("count", _count, out=int),

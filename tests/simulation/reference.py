@@ -4,10 +4,11 @@ Records of one key and source come in order; how those of two sources interleave
 says which order it took, and every number in it must follow from that order.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from tests.simulation.pipelines import RECENT, Event, Out, bucket
+from tests.simulation.pipelines import GAP_MS, RECENT, Event, Out, bucket, bucket_end
 from tests.simulation.scenario import Scenario
 
 # Of each key, what was written for it: (partition, value), in the order of each partition.
@@ -36,6 +37,9 @@ def letters(scenario: Scenario) -> list[Letter]:
 
 def check_output(scenario: Scenario, written: Written) -> Iterable[str]:
     """Every way in which the output is not what the input asks for."""
+    if scenario.shape_of().is_timed:
+        yield from _check_time(scenario, written)
+        return
     expected: dict[str, list[Event]] = {}
     for event in good(scenario):
         expected.setdefault(event.key, []).append(event)
@@ -50,6 +54,35 @@ def check_output(scenario: Scenario, written: Written) -> Iterable[str]:
         yield from _check_key(scenario.shape, key, expected.get(key, []), values)
     if scenario.shape == "two_shuffles":
         yield from _check_buckets(written)
+
+
+def _check_time(scenario: Scenario, written: Written) -> Iterable[str]:
+    """I1: every bucket of event time has been told of once, with everything that belongs to it."""
+    ends = [bucket_end(event.at) for event in good(scenario)]
+    if scenario.shape == "windows":
+        ends = [bucket_end(end - 1) for end, n in _sessions(scenario) for _ in range(n)]
+    wanted = sorted(Counter(ends).items())
+    outs = [value for values in written.values() for _, value in values if isinstance(value, Out)]
+    got = sorted((out.seq, out.n) for out in outs)
+    if got != wanted:
+        yield f"I1: buckets {[pair for pair in wanted if pair not in got]} are missing, {[pair for pair in got if pair not in wanted]} too many"
+    if len(got) != len({end for end, _ in got}):
+        yield f"I1: some bucket was told of twice: {got}"
+
+
+def _sessions(scenario: Scenario) -> Iterable[tuple[int, int]]:
+    """The sessions of every key: their end, and how many records they hold."""
+    times: dict[str, list[int]] = {}
+    for event in good(scenario):
+        times.setdefault(event.key, []).append(event.at)
+    for found in times.values():
+        found.sort()
+        n = 0
+        for at, following in zip(found, [*found[1:], None], strict=True):
+            n += 1
+            if following is None or following > at + GAP_MS:
+                yield at + GAP_MS, n
+                n = 0
 
 
 def _check_key(shape: str, key: str, events_: list[Event], values: list[object]) -> Iterable[str]:

@@ -1,5 +1,6 @@
 """A scenario: everything that a seed decides before the run begins. Plain data, so that it can be printed."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
@@ -8,13 +9,21 @@ import msgspec
 from streamkit.config import Settings
 from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
-from tests.simulation.pipelines import FLAKES, SHAPES, Event, Fate, Shape
+from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, TIMED_SHAPES, Event, Fate, Shape
 
 ActionKind = Literal[
     "kill", "kill_at", "freeze", "freeze_at", "cut", "storm", "stop", "join", "compact", "lose_disk"
 ]
 # How an input batch is written: by itself, in a transaction that commits, or in one that is aborted.
 Manner = Literal["plain", "committed", "aborted"]
+
+# Seeds from here on live by event time. The others keep their histories whatever is added to these.
+TIMED_FROM = 1_000_000
+# Event time begins here, and passes ten times as quickly as the clock on the wall.
+EPOCH_MS = 1_600_000_000_000
+PACE = 10
+# What a record that only brings event time to its end is ahead of all others.
+FLUSH_MS = 60_000
 
 # Where a worker may be killed or stopped to the request: before it leaves, or after it arrived.
 TRAPS = (
@@ -79,7 +88,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""
-        return next(shape for shape in SHAPES if shape.name == self.shape)
+        return next(shape for shape in (*SHAPES, *TIMED_SHAPES) if shape.name == self.shape)
 
 
 def stream(seed: int, name: str) -> Random:
@@ -90,7 +99,7 @@ def stream(seed: int, name: str) -> Random:
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     chance = stream(seed, "scenario")
-    shape = chance.choice(SHAPES)
+    shape = chance.choice(TIMED_SHAPES if seed >= TIMED_FROM else SHAPES)
     partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
@@ -151,10 +160,20 @@ def _loads(
             fate = chance.choice(fates) if manner != "aborted" else "ghost"
             if fate != "ghost":
                 seqs[topic, key] = seqs.get((topic, key), 0) + 1
-            event = Event(topic, key, seqs.get((topic, key), 0), fate)
+            at = EPOCH_MS + int(at_s * 1000 * PACE) + chance.randrange(LATE_MS) if shape.is_timed else 0
+            event = Event(topic, key, seqs.get((topic, key), 0), fate, at)
             by_partition.setdefault(kafka_partition(key.encode(), partitions[topic]), []).append((key, event))
         loads += [Load(at_s, topic, at, manner, tuple(records)) for at, records in by_partition.items()]
-    return tuple(loads)
+    return (*loads, *_flush(shape, partitions, span_s))
+
+
+def _flush(shape: Shape, partitions: dict[str, int], span_s: float) -> Iterator[Load]:
+    """The last record of every partition, which the pipeline drops: all it does is bring event time to its end."""
+    if shape.is_timed:
+        last = Event("", "k0", 0, "drop", EPOCH_MS + int(span_s * 1000 * PACE) + FLUSH_MS)
+        for topic in shape.sources:
+            for partition in range(partitions[topic]):
+                yield Load(span_s, topic, partition, "plain", (("k0", last),))
 
 
 def _actions(chance: Random, settings: Settings, span_s: float) -> tuple[Action, ...]:

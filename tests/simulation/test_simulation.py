@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import TRAPS
+from tests.simulation.scenario import TIMED_FROM, TRAPS
 from tests.simulation.simulate import quiet, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 500
+TIMED_SEEDS = 200
 CHUNK = 50
 faults: Counter[str] = Counter()
 
@@ -26,6 +27,11 @@ def test_every_invariant_holds_under_every_fault(start: int) -> None:
             assert not verdict.problems, (
                 f"{verdict.problems[0]}\nreplay: python -m tests.simulation.run --seed {seed} --verbose"
             )
+
+
+@pytest.mark.parametrize("start", range(TIMED_FROM, TIMED_FROM + TIMED_SEEDS, CHUNK))
+def test_event_time_holds_under_every_fault(start: int) -> None:
+    test_every_invariant_holds_under_every_fault(start)
 
 
 def test_every_fault_of_the_campaign_really_struck() -> None:

@@ -17,7 +17,7 @@ from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Outcome, Transaction
 from tests.simulation.network import AuditedTransactions, SimNetwork, Trace
 from tests.simulation.pipelines import Event, Making
-from tests.simulation.scenario import Load, Scenario, stream
+from tests.simulation.scenario import EPOCH_MS, Load, Scenario, stream
 
 # What the pipeline may take to come to rest once nobody hurts it any more: far longer than any time-out.
 PATIENCE_S = 90.0
@@ -191,7 +191,14 @@ class World:
     async def _live(self, worker: Worker, life: Life) -> None:
         settings = self.scenario.settings
         try:
-            life.agent = await assemble(self.plan, settings, life.log, life.stores, worker)
+            life.agent = await assemble(
+                self.plan,
+                settings,
+                life.log,
+                life.stores,
+                worker,
+                lambda: EPOCH_MS + int(self.loop.time() * 1000),
+            )
             if not life.is_stopping:
                 await life.agent.run()
             if not life.stores.is_dead:
@@ -314,6 +321,7 @@ def _is_calm(agent: Agent, group: Group) -> bool:
         task.life is TaskLife.RUNNING
         and task.announced
         and not task.moved
+        and task.is_at_rest
         and all(group.positions.get(at) == offset for at, offset in task.committed.items())
         for task in roster.tasks.values()
     )

@@ -1,0 +1,64 @@
+"""Windows: the records of a key put together by time or by number, and sent on as one result.
+
+Reading order: `windows/assigners.py` says to which windows a record belongs, `windows/triggers.py` when they fire,
+`windows/operator.py` is the algorithm, `windows/plain.py` its short way for the windows that most pipelines use.
+"""
+
+from streamkit.windows.assigners import (
+    counting,
+    cumulating,
+    everything,
+    hopping,
+    session,
+    sliding,
+    tumbling,
+)
+from streamkit.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
+from streamkit.windows.process import WindowContext, WindowProcess, window_value
+from streamkit.windows.timed_triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    TimeoutTrigger,
+)
+from streamkit.windows.triggers import (
+    CountTrigger,
+    Decision,
+    DeltaTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerContext,
+)
+from streamkit.windows.window import Window, decode_namespace, encode_namespace
+
+__all__ = [
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
+    "Decision",
+    "DeltaEvictor",
+    "DeltaTrigger",
+    "EventTimeTrigger",
+    "Evictor",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "TimeEvictor",
+    "TimeoutTrigger",
+    "Trigger",
+    "TriggerContext",
+    "Window",
+    "WindowContext",
+    "WindowProcess",
+    "counting",
+    "cumulating",
+    "decode_namespace",
+    "encode_namespace",
+    "everything",
+    "hopping",
+    "session",
+    "sliding",
+    "tumbling",
+    "window_value",
+]
