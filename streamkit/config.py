@@ -88,6 +88,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Restart delays of a failing task: doubled from the first to the last.
     restart_delay_first_s: float = 0.5
     restart_delay_last_s: float = 30.0
+    # Prometheus metrics on this port of the loopback address; None: nobody listens. With several workers under one
+    # parent each takes the next port.
+    metrics_port: int | None = None
+
     # SIGTERM: finish the span, commit and leave within this time.
     drain_timeout_s: float = 20.0
 

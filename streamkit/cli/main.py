@@ -29,7 +29,7 @@ Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-co
 """
 
 # One file each; it has the `app` of its noun.
-NOUNS = ("run", "dev", "check", "graph", "topics", "offsets")
+NOUNS = ("run", "dev", "check", "graph", "topics", "offsets", "watermarks")
 
 
 def command_line(noun: str | None = None) -> App:

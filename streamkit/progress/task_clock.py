@@ -5,6 +5,7 @@ timers of the task's steps fire, those of the first step first, so that what it 
 step's own time advances. Firing may be interrupted and taken up again: `reached` says how far each step has come.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -32,6 +33,8 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True):
     channels: dict[str, tuple[list[int], list[int]]] = {}
     # What downstream was told last: status and event time.
     announced: tuple[int, int] = (Status.ACTIVE, MIN_TIME)
+    # What the steps have counted, by name: late records, open windows.
+    counts: dict[str, int] = {}
 
 
 class TimerFailed(Exception):
@@ -95,6 +98,7 @@ class TaskClock:
         self.announced = (Status(state.announced[0]), state.announced[1])
         self.announced_at_ms = 0
         self.is_firing = False
+        self.counts = Counter(state.counts)
         # Timers that have fired so far.
         self.fired_count = 0
         self._steps: list[StepTimers] = []
@@ -139,7 +143,12 @@ class TaskClock:
                 for topic, each in self.channels.items()
             },
             announced=self.announced,
+            counts=dict(self.counts),
         )
+
+    def timers_near(self) -> int:
+        """How many timers are in memory."""
+        return sum(each.cells.near() for each in self._steps)
 
     def tell(self, now_ms: int) -> None:
         """Downstream has been told how far we are."""

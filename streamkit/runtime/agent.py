@@ -104,6 +104,11 @@ class Agent:
         self._stopping = True
 
     @property
+    def set_aside(self) -> int:
+        """Records, results and timers that were set aside so far."""
+        return self._failures.set_aside
+
+    @property
     def commits(self) -> int:
         """Commits that have landed so far."""
         return self._committer.commits

@@ -4,7 +4,6 @@ Before this step `runtime/ingest.py` found the task and the decoder; after it th
 (`runtime/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +36,6 @@ class TaskScope:
         self._state = state
         self._outputs = outputs
         self.held: list[tuple[Held, Push]] = []
-        self.counts: Counter[str] = Counter()
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
         """The cells of a declared value store."""
@@ -60,7 +58,7 @@ class TaskScope:
 
     def count(self, what: str, number: int = 1) -> None:
         """Count for the metrics."""
-        self.counts[what] += number
+        self.clock.counts[what] += number
 
     def output(self, topic: str) -> Append:
         """The outbox lane of an output topic."""

@@ -115,8 +115,8 @@ class Task:
         self._state: TaskState | None = None
         self._chain: Chain | None = None
         self._clock: TaskClock | None = None
-        # Of the last commit that has ended.
-        self._committed_clock = ClockState()
+        # The time of the last commit that has ended.
+        self.committed_clock = ClockState()
 
     @property
     def clock(self) -> TaskClock:
@@ -149,7 +149,7 @@ class Task:
         """Take over what was restored and begin to run."""
         self._state = restored.state
         self.committed = dict(restored.positions)
-        self._committed_clock = restored.clock
+        self.committed_clock = restored.clock
         self.span = restored.span
         self.birth = restored.birth
         self.announced = False
@@ -161,7 +161,7 @@ class Task:
         self.state.drop()
         self.positions = dict(self.committed)
         self.moved = not self.announced
-        self._clock = open_clock(self.inputs, self.rules, self._committed_clock)
+        self._clock = open_clock(self.inputs, self.rules, self.committed_clock)
         if self.condemned_timers and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))
@@ -189,7 +189,7 @@ class Task:
     @property
     def is_finished(self) -> bool:
         """Whether a commit says that all input has ended, all timers have fired and downstream knows it."""
-        committed = self._committed_clock
+        committed = self.committed_clock
         return committed.fired == MAX_TIME and (
             not self.shuffles or committed.announced[0] == Status.FINISHED
         )
@@ -198,7 +198,7 @@ class Task:
     def is_at_rest(self) -> bool:
         """Whether a commit has told downstream all that there is to tell about time."""
         clock = self.clock
-        is_told = self._committed_clock.announced == (clock.status, clock.fired)
+        is_told = self.committed_clock.announced == (clock.status, clock.fired)
         is_mute = not self.rules.is_timed or not self.shuffles or clock.fired == MIN_TIME
         return (is_mute or is_told) and not self.has_finished_unsaid
 
@@ -210,7 +210,7 @@ class Task:
     def landed(self, positions: Mapping[TopicPartition, int], clock: ClockState) -> None:
         """A commit with these positions and this time has ended."""
         self.committed = dict(positions)
-        self._committed_clock = clock
+        self.committed_clock = clock
         self.failures = 0
         self.announced = True
         self.muted.clear()

@@ -5,21 +5,28 @@ crash is always safe.
 """
 
 import asyncio
+import contextlib
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
 
 from streamkit.config import Settings
+from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
+from streamkit.runtime.agent import Agent, wall_clock_ms
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.processes import worker_number
 from streamkit.runtime.slot import take_slot
+from streamkit.runtime.status import worker_status
 from streamkit.runtime.stop_signals import stop_signals, stopped_when
 from streamkit.state.memory import MemoryStores
 from streamkit.state.rocks import RocksStores
 from streamkit.state.store import StateStores
+from streamkit.telemetry.metrics import LOOPBACK, serve_metrics
 
 log = structlog.get_logger()
 
@@ -48,13 +55,38 @@ async def run_worker(plan: Plan, settings: Settings) -> None:
             agent = await assemble(plan, settings, cluster, stores, slot)
             log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
             async with stopped_when(asked, agent.stop):
-                await agent.run()
+                with metrics_of(agent, plan.name, settings):
+                    await agent.run()
             slot.forget_member()
             stores.close()
             log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
         finally:
             slot.release()
             await cluster.close()
+
+
+@contextlib.contextmanager
+def metrics_of(agent: Agent, pipeline: str, settings: Settings) -> Iterator[None]:
+    """Serve the worker's metrics, if the settings name a port; the workers of one parent count on from it.
+
+    Raises:
+        Misconfigured: the port is taken.
+    """
+    if settings.metrics_port is None:
+        yield
+        return
+    port = settings.metrics_port + (worker_number() or 0)
+    try:
+        stop = serve_metrics(lambda: worker_status(agent, pipeline, wall_clock_ms()), port)
+    except OSError as error:
+        raise Misconfigured(
+            f"port {port} cannot be used for metrics", detail=str(error), hint="choose another `metrics_port`"
+        ) from error
+    log.info("metrics are served", url=f"http://{LOOPBACK}:{port}/metrics")
+    try:
+        yield
+    finally:
+        stop()
 
 
 def open_stores(settings: Settings, folder: Path) -> StateStores:

@@ -133,8 +133,8 @@ class TimerCells:
     # Between memory and rows.
 
     def _first(self) -> bytes | None:
-        near, alive = self._near, self._alive
         while True:
+            near, alive = self._near, self._alive  # loading makes new ones
             while near and near[0] not in alive:
                 heappop(near)
             if near:

@@ -27,10 +27,13 @@ from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.pulse import BEAT_S
 from streamkit.runtime.task import Task
+from streamkit.runtime.time_report import TaskTime, explain
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.virtual_time import VirtualLoop
+from streamkit.windows.look import OpenWindow, open_windows
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -197,6 +200,33 @@ class Harness:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self._do(asyncio.sleep(seconds))
+
+    def advance_event_time(self, topic: Topic[Any], to: int) -> None:
+        """Promise, for every partition of a source topic, that nothing as old as `to` (ms) or older will come."""
+        for task in self._running():
+            source = task.clock.sources.get(topic.name)
+            if source is not None:
+                source.promise(to)
+        self.advance(2 * BEAT_S)
+        self.run()
+
+    def watermarks(self) -> list[TaskTime]:
+        """How far event time has come in each task, and which input holds it back."""
+        clocks = {task.id: task.clock.snapshot() for task in self._running()}
+        return explain(self._plan, clocks, self._now_ms())
+
+    def windows(self, step: str) -> list[OpenWindow]:
+        """The committed contents of the open windows of a step, by key and window."""
+        found: list[OpenWindow] = []
+        for task in self._running():
+            stores = {store.name: store for store in task.stage.stores}
+            contents, sessions = stores.get(step), stores.get(f"{step}.sessions")
+            if contents is not None:
+                rows = task.state.committed_rows
+                found += open_windows(
+                    contents, rows(contents), sessions, rows(sessions) if sessions else None
+                )
+        return sorted(found, key=lambda each: (each.window, each.key))
 
     def crash(self, worker: int = 0) -> None:
         """Kill a worker as `kill -9` does; its disk stays, its open transaction is left to be fenced."""

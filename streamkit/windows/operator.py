@@ -34,7 +34,10 @@ class WindowOperator:
         self.event = _timers(scope, step.event_timers, self._firing(is_event=True))
         store = step.trigger_store
         self.ctx = TaskTriggerContext(
-            None if store is None else scope.window_cells(store), self.event, self.processing
+            None if store is None else scope.window_cells(store),
+            self.event,
+            self.processing,
+            is_event_time=windows.is_event_time,
         )
         self.process: Process | None = None
         if step.process is not None:
@@ -85,7 +88,7 @@ class WindowOperator:
         """Add a record to a window whose contents are at `place`, and let the trigger decide."""
         pair = key, place
         self.contents.put(pair, self.add(self.contents.get(pair), value, timestamp))
-        ctx = self.ctx.enter(key, encode_namespace(window))
+        ctx = self.ctx.enter(key, encode_namespace(window), self.cleanup(window))
         self.act(self.trigger.on_record(value, timestamp, window, ctx), key, window, place, timestamp)
 
     def act(self, decision: Decision, key: bytes, window: Window, place: bytes, time: int) -> None:
@@ -109,7 +112,7 @@ class WindowOperator:
         place = self.place_of(key, window, namespace)
         if place is None:
             return
-        ctx = self.ctx.enter(key, namespace)
+        ctx = self.ctx.enter(key, namespace, self.cleanup(window))
         decide = self.trigger.on_event_time if is_event else self.trigger.on_processing_time
         self.act(decide(time, window, ctx), key, window, place, time)
         if is_event is not self._is_event_time or not self._has_end:
@@ -134,7 +137,7 @@ class WindowOperator:
 
     def clear_trigger(self, key: bytes, window: Window) -> None:
         """Let the trigger forget a window."""
-        ctx = self.ctx.enter(key, encode_namespace(window))
+        ctx = self.ctx.enter(key, encode_namespace(window), self.cleanup(window))
         self.trigger.clear(window, ctx)
         ctx.forget()
 

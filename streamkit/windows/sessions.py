@@ -79,8 +79,9 @@ class SessionOperator(WindowOperator):
     def _grow(self, key: bytes, session: OpenSession, absorbed: list[OpenSession]) -> None:
         """Make one session of several: its trigger first, while it can see what the others remember."""
         namespaces = [encode_namespace(each.window) for each in absorbed]
-        ctx = self.ctx.enter_merge(key, encode_namespace(session.window), namespaces)
-        self.trigger.on_merge(session.window, ctx)
+        self.ctx.collect(key, namespaces)
+        window = session.window
+        self.trigger.on_merge(window, self.ctx.enter(key, encode_namespace(window), self.cleanup(window)))
         for each, namespace in zip(absorbed, namespaces, strict=True):
             self.clear_trigger(key, each.window)
             self.forget_cleanup(key, each.window, namespace)

@@ -111,7 +111,7 @@ class TimeoutTrigger(Trigger[T]):
     """Fires when another one does, or when that has not happened for `timeout` of processing time.
 
     The time runs from the first record since it last fired or, with `reset_on_record`, from the latest one. When it
-    fires, the other one begins anew as well.
+    fires, the other one begins anew as well, and nothing fires again before another record comes.
     """
 
     def __init__(self, inner: Trigger[T], timeout: timedelta, *, reset_on_record: bool = False) -> None:
@@ -149,6 +149,8 @@ class TimeoutTrigger(Trigger[T]):
 
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:
         """As `Trigger.on_event_time`."""
+        if ctx.state is None:
+            return Decision.CONTINUE
         decision = self.inner.on_event_time(time, window, _InnerContext(ctx))
         if decision.fires:
             self._begin_anew(window, ctx)
@@ -156,8 +158,10 @@ class TimeoutTrigger(Trigger[T]):
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:
         """As `Trigger.on_processing_time`."""
+        if ctx.state is None:
+            return Decision.CONTINUE
         decision = self.inner.on_processing_time(time, window, _InnerContext(ctx))
-        if ctx.state is not None and ctx.state[0] == time:
+        if ctx.state[0] == time:
             decision = Decision.FIRE_AND_PURGE if decision.purges else Decision.FIRE
         if decision.fires:
             self._begin_anew(window, ctx)
@@ -189,7 +193,6 @@ class _InnerContext:
 
     def __init__(self, ctx: TriggerContext) -> None:
         self._ctx = ctx
-        # The rest needs no more than passing on.
 
     @property
     def state(self) -> Any:

@@ -8,27 +8,39 @@ from streamkit.state.cells import ValueCells
 
 
 class TaskTriggerContext:
-    """One per task, pointed at the key and the window in hand before each call."""
+    """One per task, pointed at the key and the window in hand before each call.
 
-    __slots__ = ("_cells", "_event", "_pair", "_processing", "merged")
+    The timer of the window's cleanup is the engine's: a trigger may add one for the same time, but not remove it.
+    """
 
-    def __init__(self, cells: ValueCells | None, event: Timers | None, processing: Timers | None) -> None:
+    __slots__ = ("_cells", "_cleanup", "_event", "_is_event_time", "_pair", "_processing", "merged")
+
+    def __init__(
+        self,
+        cells: ValueCells | None,
+        event: Timers | None,
+        processing: Timers | None,
+        *,
+        is_event_time: bool,
+    ) -> None:
         self.merged: tuple[Any, ...] = ()
         self._cells = cells
         self._event = event
         self._processing = processing
+        self._is_event_time = is_event_time
         self._pair = (b"", b"")
+        self._cleanup = 0
 
-    def enter(self, key: bytes, namespace: bytes) -> Self:
-        """For the engine: this window of this key is in hand now."""
+    def enter(self, key: bytes, namespace: bytes, cleanup: int) -> Self:
+        """For the engine: this window of this key is in hand now, and closes at this time."""
         self._pair = (key, namespace)
+        self._cleanup = cleanup
         return self
 
-    def enter_merge(self, key: bytes, namespace: bytes, absorbed: list[bytes]) -> Self:
-        """For the engine: windows with these namespaces became this one."""
-        states = [] if self._cells is None else [self._cells.get((key, each)) for each in absorbed]
+    def collect(self, key: bytes, namespaces: list[bytes]) -> None:
+        """For the engine: windows with these namespaces are about to become one."""
+        states = [] if self._cells is None else [self._cells.get((key, each)) for each in namespaces]
         self.merged = tuple(state for state in states if state is not None)
-        return self.enter(key, namespace)
 
     def forget(self) -> None:
         """For the engine: the window in hand is gone, and with it what the trigger remembered."""
@@ -68,7 +80,8 @@ class TaskTriggerContext:
     def remove_event_timer(self, time: int) -> None:
         """As `TriggerContext.remove_event_timer`."""
         key, namespace = self._pair
-        _required(self._event, "event").remove(key, time, namespace)
+        if not (self._is_event_time and time == self._cleanup):
+            _required(self._event, "event").remove(key, time, namespace)
 
     def add_processing_timer(self, time: int) -> None:
         """As `TriggerContext.add_processing_timer`."""
@@ -78,7 +91,8 @@ class TaskTriggerContext:
     def remove_processing_timer(self, time: int) -> None:
         """As `TriggerContext.remove_processing_timer`."""
         key, namespace = self._pair
-        _required(self._processing, "processing").remove(key, time, namespace)
+        if self._is_event_time or time != self._cleanup:
+            _required(self._processing, "processing").remove(key, time, namespace)
 
 
 def _required(timers: Timers | None, domain: str) -> Timers:

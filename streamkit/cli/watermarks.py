@@ -1,0 +1,104 @@
+"""`streamkit watermarks`: how far event time has come, and who holds it back."""
+
+import time
+from datetime import UTC, datetime
+
+import msgspec
+from cyclopts import App
+from rich.console import RenderableType
+
+from streamkit.cli.connect import connected
+from streamkit.cli.load import load_pipeline
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
+from streamkit.cli.output import Cell, facts, grid, say, show
+from streamkit.runtime.align import decode_clock
+from streamkit.runtime.last_commits import last_commits
+from streamkit.runtime.task import CLOCK
+from streamkit.runtime.time_report import TaskTime, explain
+
+app = App(
+    name="watermarks",
+    sort_key=7,
+    help_epilogue="""
+Examples:
+
+    streamkit watermarks services.page_views.pipeline:page_views
+    streamkit watermarks my_module --output json
+""",
+)
+
+
+class WatermarksReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Event time of a pipeline, as it was last committed."""
+
+    pipeline: str
+    tasks: list[TaskTime]
+
+
+@app.default
+async def watermarks(
+    target: Target, /, *, cluster: Cluster = DEFAULT_CLUSTER, output: Output = "table"
+) -> None:
+    """Show for each task how far event time has come, and which input holds it back, and for how long.
+
+    A task waits for the slowest of its active inputs: a partition of a source topic, or a task of the stage before. `root`
+    follows that to where it begins. An idle input holds nobody back. What is shown was read from the last commits.
+    """
+    plan = load_pipeline(target).plan()
+    async with connected(cluster.load()) as log:
+        commits = await last_commits(plan, log)
+    clocks = {
+        task: decode_clock(record.extra[CLOCK]) for task, record in commits.items() if CLOCK in record.extra
+    }
+    report = WatermarksReport(pipeline=plan.name, tasks=explain(plan, clocks, int(time.time() * 1000)))
+    show(report, output, _head(report), "", _tasks(report))
+    if not plan.is_timed:
+        say(
+            "no step of this pipeline asks for event time, and no input ends: there are no watermarks",
+            style="dim",
+        )
+    elif not clocks:
+        say("nothing was committed yet: is the pipeline running?", style="dim")
+
+
+def _head(report: WatermarksReport) -> RenderableType:
+    times = [each.event_time_ms for each in report.tasks if each.event_time_ms is not None]
+    return facts(("pipeline", report.pipeline), ("event time", _moment(min(times)) if times else None))
+
+
+def _tasks(report: WatermarksReport) -> RenderableType:
+    rows: list[list[Cell]] = [
+        [
+            f"{each.stage}/{each.partition}",
+            each.status,
+            None if each.event_time_ms is None else _moment(each.event_time_ms),
+            _duration(each.delay_ms),
+            each.held_back_by,
+            None if each.root == each.held_back_by else each.root,
+            _duration(each.still_for_ms),
+        ]
+        for each in report.tasks
+    ]
+    return grid(("task", "status", "event time", "behind the clock", "held back by", "root", "for"), rows)
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+
+
+def _duration(duration_ms: int | None) -> str | None:
+    """Two units at most: what a person would say."""
+    if duration_ms is None:
+        return None
+    seconds = duration_ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, left_s = divmod(int(seconds), 60)
+    hours, left_min = divmod(minutes, 60)
+    days, left_h = divmod(hours, 24)
+    if days:
+        return f"{days} d {left_h} h"
+    return f"{hours} h {left_min} min" if hours else f"{minutes} min {left_s} s"

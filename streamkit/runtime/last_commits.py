@@ -1,0 +1,76 @@
+"""What every task of a pipeline last committed, read from its changelog by somebody who is not its worker."""
+
+from collections.abc import Mapping
+
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import Log, Reader
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.state.changelog import CommitRecord
+from streamkit.state.keys import COMMIT_KEY
+
+# A commit ends with its record, so the last one is a few offsets from the end; other tasks' markers may lie between.
+# Where there is none, the look goes back further each time.
+LOOK_BACK = 64
+LOOK_BACK_FACTOR = 32
+# How long a changelog may give no answer.
+ANSWER_S = 5.0
+
+
+async def last_commits(plan: Plan, log: Log) -> dict[TaskId, CommitRecord]:
+    """The last commit record of each task that has one."""
+    admin = log.admin()
+    counts = await admin.partitions([stage.changelog for stage in plan.stages])
+    places = {
+        TopicPartition(stage.changelog, index): TaskId(stage.name, index)
+        for stage in plan.stages
+        for index in range(counts.get(stage.changelog, 0))
+    }
+    starts = await admin.start_offsets(places)
+    ends = await admin.end_offsets(places, committed=True)
+    reader = log.reader(committed=True)
+    try:
+        found: dict[TaskId, CommitRecord] = {}
+        for place, task in places.items():
+            record = await _last(reader, place, starts[place], ends[place])
+            if record is not None:
+                found[task] = record
+        return found
+    finally:
+        await reader.close()
+
+
+async def _last(reader: Reader, place: TopicPartition, start: int, end: int) -> CommitRecord | None:
+    look_back = LOOK_BACK
+    while start < end:
+        first = max(start, end - look_back)
+        record = await _last_between(reader, place, first, end)
+        if record is not None or first == start:
+            return record
+        look_back *= LOOK_BACK_FACTOR
+    return None
+
+
+async def _last_between(reader: Reader, place: TopicPartition, at: int, end: int) -> CommitRecord | None:
+    reader.seek(place, at)
+    found: CommitRecord | None = None
+    while at < end:
+        fetched = await reader.poll(ANSWER_S)
+        if not fetched:
+            break
+        for batch in fetched:
+            at = batch.next_offset
+            for record in batch.records:
+                if record.key == COMMIT_KEY and record.offset >= batch.first_offset:
+                    found = CommitRecord.decode(record.value)
+    reader.forget(place)
+    return found
+
+
+def writers_of(plan: Plan) -> Mapping[str, str]:
+    """For every shuffle topic the stage that writes to it."""
+    return {
+        output.topic: stage.name
+        for stage in plan.stages
+        for output in stage.outputs
+        if output.kind == "shuffle"
+    }

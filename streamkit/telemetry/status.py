@@ -1,0 +1,24 @@
+"""What a worker reports about itself: plain data, taken at one moment."""
+
+import msgspec
+
+
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. Event time is None before the first watermark and after the last; totals are of committed spans."""
+
+    stage: str
+    partition: int
+    life: str
+    event_time_ms: int | None
+    delay_ms: int | None
+    timers_near: int
+    totals: dict[str, int]
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker."""
+
+    pipeline: str
+    commits: int
+    dead_letters: int
+    tasks: list[TaskStatus]
