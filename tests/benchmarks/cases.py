@@ -18,6 +18,7 @@ WATCH_PAUSE_S = 0.05  # 20 small requests a second: far below a thousandth of wh
 
 FEW_KEYS = 1_000
 MANY_KEYS = 200_000
+MOST_KEYS = 1_000_000
 
 
 class Place(NamedTuple):
@@ -133,5 +134,7 @@ CASES = (
     Case("count_exactly_once", run_streamkit, check.counted_each, options=("count", "exactly_once")),
     Case("count_at_least_once", run_streamkit, check.counted_each, options=("count", "at_least_once")),
     Case("count_200k", run_streamkit, check.counted_each, MANY_KEYS, options=("count", "exactly_once")),
+    Case("window", run_streamkit, check.counted_in_windows, options=("window", "exactly_once")),
+    Case("window_1m", run_streamkit, check.counted_in_windows, MOST_KEYS, options=("window", "exactly_once")),
     Case("count_latest", run_streamkit, check.counted_latest, options=("count_latest", "exactly_once")),
 )

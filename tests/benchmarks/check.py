@@ -7,7 +7,9 @@ import orjson
 
 from tests.benchmarks import prefill
 from tests.benchmarks.cluster import Cluster
+from tests.benchmarks.pipelines import WINDOW_S
 
+WINDOW_MS = WINDOW_S * 1000
 SHOWN = 3  # wrong keys or values named in an error
 
 # (cluster, output topic, records of the input, keys of the input)
@@ -54,6 +56,33 @@ def counted_latest(cluster: Cluster, topic: str, records: int, keys: int) -> Non
                 raise WrongOutput(f"{topic}: key {key!r} goes from {last.get(key, 0)} to {count}")
             last[key] = count
     _require_final(topic, last, records, keys)
+
+
+def counted_in_windows(cluster: Cluster, topic: str, records: int, keys: int) -> None:
+    """Every window of every key once and with its count; those that the input has not closed may be missing."""
+    wanted = _windows(records, keys)
+    got: set[tuple[bytes, int]] = set()
+    for messages in cluster.read(topic):
+        for message in messages:
+            result = orjson.loads(message.value())
+            place = message.key(), result["w"]
+            if place in got or wanted.get(place) != result["c"]:
+                raise WrongOutput(
+                    f"{topic}: window {place} has {result['c']}, wanted {wanted.get(place)} once"
+                )
+            got.add(place)
+    # The slowest partition has come so far: its last record is one of the last round of keys.
+    closed_until = prefill.event_time(records - keys) - 1
+    missing = [place for place in wanted if place not in got and place[1] + WINDOW_MS <= closed_until]
+    if missing:
+        raise WrongOutput(f"{topic}: {len(missing)} windows are missing: {sorted(missing)[:SHOWN]}")
+
+
+def _windows(records: int, keys: int) -> dict[tuple[bytes, int], int]:
+    counts: Counter[tuple[int, int]] = Counter()
+    for i in range(records):
+        counts[i % keys, prefill.event_time(i) // WINDOW_MS * WINDOW_MS] += 1
+    return {(prefill.key(number), start): count for (number, start), count in counts.items()}
 
 
 def _require_final(topic: str, last: dict[bytes, int], records: int, keys: int) -> None:

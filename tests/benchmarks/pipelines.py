@@ -5,6 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 import streamkit as sk
+from streamkit.model.duration import seconds
+from streamkit.windows import tumbling
+
+WINDOW_S = 10
 
 
 class Hit(msgspec.Struct):
@@ -46,6 +50,14 @@ def count_latest(name: str, source: str, target: str) -> sk.Pipeline:
     return pipeline
 
 
+def window(name: str, source: str, target: str) -> sk.Pipeline:
+    pipeline = sk.pipeline(name)
+    windows = pipeline.read_keyed(sk.topic(source, Hit)).window(tumbling(seconds(WINDOW_S)))
+    counts = windows.count(name="per_key", into=lambda _, window, n: {"w": window.start, "c": n}, to=dict)
+    counts.write(sk.topic(target, dict))
+    return pipeline
+
+
 def shuffled_count(name: str, source: str, target: str) -> sk.Pipeline:
     pipeline = sk.pipeline(name)
     per_user = pipeline.read(sk.topic(source, Hit)).key_by(lambda hit: hit.user, key_type=str)
@@ -58,4 +70,5 @@ PIPELINES: dict[str, Callable[[str, str, str], sk.Pipeline]] = {
     "count": count,
     "count_latest": count_latest,
     "shuffled_count": shuffled_count,
+    "window": window,
 }

@@ -8,6 +8,9 @@ from tests.benchmarks.cluster import Cluster
 
 VALUES = 5_000  # different ones: a constant payload would compress away and stay in every cache
 VALUE_BYTES = 100
+# Event time, in the record's own timestamp: it begins here, and so many records share a millisecond.
+EPOCH_MS = 1_700_000_000_000
+RECORDS_PER_MS = 20
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 
 
@@ -30,6 +33,11 @@ def _value(chance: random.Random) -> bytes:
 
 def key(number: int) -> bytes:
     return b"k%07d" % number
+
+
+def event_time(i: int) -> int:
+    """The timestamp of record i."""
+    return EPOCH_MS + i // RECORDS_PER_MS
 
 
 def topic_name(run: str, records: int, keys: int) -> str:
@@ -56,7 +64,7 @@ def prefill(cluster: Cluster, topic: str, records: int, keys: int) -> None:
     for i in range(records):
         while True:
             try:
-                producer.produce(topic, contents[i % VALUES], names[i % keys])
+                producer.produce(topic, contents[i % VALUES], names[i % keys], timestamp=event_time(i))
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -113,7 +113,13 @@ def make_peers() -> dict[str, Peer]:
                 python("quix_at_least_once", each, QUIX_SHARE, "quix_count", "at-least-once"),
             ),
         ),
-        "bytewax": Peer(install.install_python, (python("bytewax", each, BYTEWAX_SHARE, "bytewax_count"),)),
+        "bytewax": Peer(
+            install.install_python,
+            (
+                python("bytewax", each, BYTEWAX_SHARE, "bytewax_count"),
+                python("bytewax_window", check.counted_in_windows, BYTEWAX_SHARE, "bytewax_window"),
+            ),
+        ),
         "faust": Peer(
             install.install_python, (python("faust_at_least_once", each, FAUST_SHARE, "faust_count"),)
         ),
