@@ -4,9 +4,10 @@ The write-ahead log is off: the changelog is one already. A batch never spans tw
 disk in order, so after a crash a database is some prefix of its batches, and the changelog offset that each batch
 carries tells which.
 
-rocksdict, the binding, has three traps that are closed here: `items()` ends without a word at a damaged block, so
-scans ask for the status; a database stays locked while an iterator or a bound method of it is alive; errors are
-plain exceptions, which only their text tells apart.
+rocksdict, the binding, has four traps that are closed here: `items()` ends without a word at a damaged block, so
+scans ask for the status; a database stays locked while an iterator or a bound method of it is alive; an iterator whose
+options were collected ends wherever the freed memory says; errors are plain exceptions, which only their text tells
+apart.
 """
 
 import threading
@@ -44,12 +45,16 @@ _HOST_PROBLEMS: dict[str, type[StreamkitError]] = {
 
 
 class Cursor:
-    """The iterator of a scan, where its store can take it away: a live one would keep the folder locked."""
+    """The iterator of a scan, where its store can take it away: a live one would keep the folder locked.
 
-    __slots__ = ("__weakref__", "at")
+    The iterator looks at the bound in its options whenever it moves, and does not keep them alive: we must.
+    """
 
-    def __init__(self, at: Any) -> None:
+    __slots__ = ("__weakref__", "_options", "at")
+
+    def __init__(self, at: Any, options: ReadOptions) -> None:
         self.at = at
+        self._options = options
 
 
 class RocksStore:
@@ -96,7 +101,7 @@ class RocksStore:
         end = _successor(prefix)
         if end is not None:
             options.set_iterate_upper_bound(end)
-        cursor = Cursor(self._open().iter(options))
+        cursor = Cursor(self._open().iter(options), options)
         cursor.at.seek(max(prefix, start))
         self._cursors.add(cursor)
         rows = self._walk(cursor)
