@@ -25,7 +25,8 @@ from aiokafka.errors import (
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
-from streamkit.errors import BrokerUnreachable, Misconfigured
+from streamkit.errors import Misconfigured
+from streamkit.kafka.refusal import explain
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
 
@@ -73,22 +74,20 @@ class Connection:
 
         Raises:
             BrokerUnreachable: nobody answers at any of the addresses.
+            Misconfigured: a broker answers and refuses us, or what we need to know for TLS and SASL is not there.
         """
-        client = AIOKafkaClient(
-            bootstrap_servers=self.brokers,
-            client_id="streamkit",
-            request_timeout_ms=int(self._request_timeout_s * 1000),
+        arguments = {
+            "client_id": "streamkit",
+            "request_timeout_ms": int(self._request_timeout_s * 1000),
             **_security_arguments(self._security),
-        )
+        }
+        client = AIOKafkaClient(bootstrap_servers=self.brokers, **arguments)
         try:
             await client.bootstrap()
         except KafkaError as error:
             await client.close()
-            raise BrokerUnreachable(
-                f'no Kafka broker answers at "{self.brokers}"',
-                detail=f"{type(error).__name__}: {error}",
-                hint="start one with `streamkit dev`, or set --brokers or STREAMKIT_BROKERS",
-            ) from error
+            hosts = [(host, port) for host, port, _family in client.hosts]
+            raise await explain(self.brokers, hosts, self._security, arguments) from error
         self._client = client
 
     async def close(self) -> None:
@@ -160,11 +159,7 @@ class Connection:
 def _security_arguments(security: Security) -> dict[str, Any]:
     arguments: dict[str, Any] = {"security_protocol": security.protocol}
     if security.protocol in ("SSL", "SASL_SSL"):
-        context = ssl.create_default_context(cafile=security.ca_file)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if security.certificate_file is not None:
-            context.load_cert_chain(security.certificate_file, security.key_file)
-        arguments["ssl_context"] = context
+        arguments["ssl_context"] = _tls(security)
     if security.protocol.startswith("SASL"):
         password = security.password()
         if security.username is None or password is None:
@@ -178,6 +173,31 @@ def _security_arguments(security: Security) -> dict[str, Any]:
             "sasl_plain_password": str(password),
         }
     return arguments
+
+
+def _tls(security: Security) -> ssl.SSLContext:
+    """Whom we trust, and who we are."""
+    what = f'security.ca_file "{security.ca_file}"'
+    try:
+        context = ssl.create_default_context(cafile=security.ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if security.certificate_file is not None:
+            what = f'security.certificate_file "{security.certificate_file}"'
+            if security.key_file is not None:
+                what += f' with security.key_file "{security.key_file}"'
+            context.load_cert_chain(security.certificate_file, security.key_file, _no_pass_phrase)
+    except OSError as error:  # which an ssl.SSLError is too
+        raise Misconfigured(
+            f"{what} cannot be used",
+            detail=str(error),
+            hint="it must be PEM, and this user must be allowed to read it",
+        ) from error
+    return context
+
+
+def _no_pass_phrase() -> str:
+    """Called for a key that is encrypted; without it OpenSSL would ask at the terminal, and wait."""
+    raise OSError("the key is encrypted, and there is no setting for its pass phrase")
 
 
 __all__ = ["Connection", "Lane", "NoAnswer", "client_version"]

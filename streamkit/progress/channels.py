@@ -65,6 +65,8 @@ class Channels:
                 self._set(channel, Status.FINISHED, MAX_TIME)
 
     def _set(self, channel: int, status: Status, watermark: int) -> None:
+        if self.statuses[channel] is Status.FINISHED:
+            return  # nothing follows the end; what seems to was sent a second time, by a worker that had crashed
         held = self._combined
         before = self.watermarks[channel]
         watermark = max(watermark, before)

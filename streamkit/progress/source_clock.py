@@ -4,8 +4,11 @@ On the hot path the loop of a stage (`runtime/chain.py`) works on the attributes
 time with `highest` and asks for an advance only when `limit` is reached.
 """
 
+from typing import Any
+
 import msgspec
 
+from streamkit.errors import Misconfigured
 from streamkit.model.event_time import TimeRule, WatermarkGenerator
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.progress.channels import Status
@@ -22,6 +25,15 @@ class SourceState(msgspec.Struct, frozen=True, array_like=True):
     generator: bytes = b""
     # Where the input ends, if it is bounded: decided once, when the task first began.
     end: int | None = None
+
+
+class GeneratorFailed(Exception):
+    """The user's watermark generator raised, on this record if it saw one."""
+
+    def __init__(self, record: Any | None, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.record = record
+        self.cause = cause
 
 
 class SourceClock:
@@ -52,13 +64,13 @@ class SourceClock:
         self.last_record_ms = now_ms
         # A record with a greater timestamp claims to be too far in the future.
         self.latest = MAX_TIME
-        # A record that was processed and that the generator has not seen yet, with its timestamp.
-        self.in_hand: tuple[object, int] | None = None
+        # A record that was processed and that the generator has not seen yet, with its value and timestamp.
+        self.in_hand: tuple[Any, Any, int] | None = None
         self.generator: WatermarkGenerator | None = None
         if rule.generator is not None:
             self.generator = rule.generator()
             if state.generator:
-                self.generator = msgspec.msgpack.decode(state.generator, type=type(self.generator))
+                self.generator = _restored(state.generator, type(self.generator))
 
     @property
     def watermark(self) -> int:
@@ -79,22 +91,44 @@ class SourceClock:
         return min(watermark, MAX_TIME - self._rule.late_ms - 1) + self._rule.late_ms + 1
 
     def observe_in_hand(self) -> bool:
-        """Let the generator see the record that was processed last; whether event time advances."""
+        """Let the generator see the record that was processed last; whether event time advances.
+
+        Raises:
+            GeneratorFailed: it raised on that record.
+        """
         assert self.generator is not None
         assert self.in_hand is not None
-        value, timestamp = self.in_hand
+        record, value, timestamp = self.in_hand
         self.in_hand = None
         self.highest = max(self.highest, timestamp)
-        return self.promise(self.generator.on_record(value, timestamp))
+        try:
+            return self.promise(self.generator.on_record(value, timestamp))
+        except Exception as error:
+            raise GeneratorFailed(record, error) from error
 
     def tick(self, now_ms: int) -> None:
-        """Let the generator see the wall clock."""
+        """Let the generator see the wall clock.
+
+        Raises:
+            GeneratorFailed: it raised.
+        """
         if self.generator is not None:
-            self.promise(self.generator.on_tick(now_ms))
+            try:
+                self.promise(self.generator.on_tick(now_ms))
+            except Exception as error:
+                raise GeneratorFailed(None, error) from error
 
     def promise(self, watermark: int | None) -> bool:
-        """Promise this much, unless more was promised already; whether it was news."""
-        if watermark is None or watermark <= self.stated:
+        """Promise this much, unless more was promised already; whether it was news.
+
+        Raises:
+            TypeError: it is no event time.
+        """
+        if watermark is None:
+            return False
+        if type(watermark) is not int or not MIN_TIME <= watermark <= MAX_TIME:
+            raise TypeError(f"a watermark is an int of milliseconds, got {watermark!r}")
+        if watermark <= self.stated:
             return False
         self.stated = watermark
         return True
@@ -115,4 +149,15 @@ class SourceClock:
     def snapshot(self) -> SourceState:
         """What to commit."""
         generator = b"" if self.generator is None else _encode(self.generator)
-        return SourceState(self.highest, self.stated, self.status, generator, self.end)
+        return SourceState(self.highest, self.watermark, self.status, generator, self.end)
+
+
+def _restored(data: bytes, generator: type[WatermarkGenerator]) -> WatermarkGenerator:
+    try:
+        return msgspec.msgpack.decode(data, type=generator)
+    except msgspec.DecodeError as error:
+        raise Misconfigured(
+            f'the watermark generator "{generator.__name__}" cannot read the state that another version of it committed',
+            detail=str(error),
+            hint="keep the names and types of its fields, and give new ones a default",
+        ) from error

@@ -68,7 +68,9 @@ class StepTimers:
         return self.reached if self._clock.is_firing else self._clock.current()
 
     def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
-        """As `Timers.add`."""
+        """As `Timers.add`; at the end of all input a processing-time timer that renews itself is not set again."""
+        if not self.is_event and self._clock.is_ringing_out:
+            return
         self.cells.add(key, time, namespace)
         if self.is_event:
             self._clock.expect(time)
@@ -98,6 +100,8 @@ class TaskClock:
         self.announced = (Status(state.announced[0]), state.announced[1])
         self.announced_at_ms = 0
         self.is_firing = False
+        # True while the last timers of processing time fire, at the end of all input.
+        self.is_ringing_out = False
         self.counts = Counter(state.counts)
         # Timers that have fired so far.
         self.fired_count = 0
@@ -186,13 +190,18 @@ class TaskClock:
             each.cells.next_due > self.fired for each in self._event_steps()
         ):
             return True
+        is_end = self.watermark == MAX_TIME
         # At the end of all input nobody will wait for the clock on the wall any more.
-        steps = self._steps if self.watermark == MAX_TIME else self._event_steps()
-        for step in steps:
-            step.reached = self.watermark
-            limit = self._fire(step, self.watermark, limit)
-            if limit <= 0:
-                return False
+        steps = self._steps if is_end else self._event_steps()
+        before = None
+        # And there is no later: what timers set when they fire, in whichever time, has to fire now.
+        while before is None or (is_end and self.fired_count > before):
+            before = self.fired_count
+            for step in steps:
+                step.reached = self.watermark
+                limit = self._fire(step, self.watermark, limit)
+                if limit <= 0:
+                    return False
         self.fired = self.watermark
         return True
 
@@ -202,6 +211,7 @@ class TaskClock:
     def _fire(self, step: StepTimers, up_to: int, limit: int) -> int:
         """Fire timers of one step; returns what is left of the limit."""
         self.is_firing = True
+        self.is_ringing_out = not step.is_event and up_to == MAX_TIME
         try:
             while limit > 0:
                 timer = step.cells.pop_due(up_to)
@@ -216,7 +226,7 @@ class TaskClock:
                 except Exception as error:
                     raise TimerFailed(step.store, timer, error) from error
         finally:
-            self.is_firing = False
+            self.is_firing = self.is_ringing_out = False
         return limit
 
     # -- when to look again -----------------------------------------------------------------------------------------

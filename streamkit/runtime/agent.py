@@ -180,7 +180,7 @@ class Agent:
 
     async def _run(self, intake: Intake | None) -> None:
         if self._span_started_s is None:
-            self._span_started_s = _now_s()
+            self._begin_span()
         left = self._settings.slice_records
         while intake is not None and left > 0:
             verdict = intake.run_slice(left, self._failures)
@@ -191,9 +191,15 @@ class Agent:
             intake = self._intakes.current()
         await asyncio.sleep(0)  # replies and heartbeats get their turn between two slices
 
+    def _begin_span(self) -> None:
+        self._span_started_s = _now_s()
+        self._outbox.begin_span(self._parts.now_ms())
+
     async def _let_time_pass(self) -> None:
         if not self._rules.is_timed:
             return
+        if self._span_started_s is None:
+            self._outbox.begin_span(self._parts.now_ms())
         failed = self._pulse.beat(_now_s())
         if failed is not None:
             await self._rewind(*failed)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from streamkit.codec.signals import decode_signal
-from streamkit.errors import DecodeError, Misconfigured
+from streamkit.errors import DecodeError, IncompatiblePlan, Misconfigured
 from streamkit.graph.stage import Input
 from streamkit.model.event_time import Clock, as_milliseconds
-from streamkit.model.ids import MIN_TIME, TopicPartition
+from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
 from streamkit.operators.fused import Code
 from streamkit.progress.channels import Channels, Status
@@ -23,6 +23,8 @@ from streamkit.progress.task_clock import ClockState, TaskClock
 
 # The name that stands for what happens before the chain: bytes to a value and its time.
 DECODE = "decode"
+# And the one for what the user's watermark generator does behind it.
+WATERMARKS = "watermarks"
 
 # Timers that fire in one go; then the event loop gets its turn, and the span may be committed.
 TIMERS_AT_ONCE = 1_000
@@ -54,7 +56,7 @@ def open_clock(inputs: Mapping[TopicPartition, Input], rules: TimeRules, state: 
     """The clock of a task as it was committed."""
     now_ms = rules.now_ms()
     sources = {
-        each.topic: SourceClock(each.time, state.sources.get(each.topic, SourceState()), now_ms)
+        each.topic: SourceClock(each.time, _source_state(each, state), now_ms)
         for each in inputs.values()
         if each.kind == "source" and (rules.is_timed or each.time.time is not Clock.KAFKA)
     }
@@ -64,6 +66,20 @@ def open_clock(inputs: Mapping[TopicPartition, Input], rules: TimeRules, state: 
         if each.kind == "shuffle" and rules.is_timed
     }
     return TaskClock(state, sources, channels, rules.now_ms)
+
+
+def _source_state(source: Input, state: ClockState) -> SourceState:
+    """What was committed of a source; one that was bounded and is not any more goes on behind its end."""
+    committed = state.sources.get(source.topic, SourceState())
+    if committed.end is None or source.is_bounded:
+        return committed
+    if state.fired == MAX_TIME:
+        raise IncompatiblePlan(
+            f'topic "{source.topic}" was read to its end, and with it event time came to its own',
+            detail="every record that would be read now is late",
+            hint='read it with until="latest" as before, or start under a new pipeline name',
+        )
+    return msgspec.structs.replace(committed, end=None, status=Status.ACTIVE)
 
 
 def encode_clock(clock: TaskClock) -> bytes:
@@ -136,7 +152,7 @@ def _source_head(
         "insane": _insane,
     }
     if source_clock.generator is not None:
-        first, last = "if clock.in_hand is not None: observe()", "clock.in_hand = (value, timestamp)"
+        first, last = "if clock.in_hand is not None: observe()", "clock.in_hand = (record, value, timestamp)"
     else:
         first = "if clock.highest >= clock.limit: advance()"
         last = "if timestamp > clock.highest: clock.highest = timestamp"
@@ -168,7 +184,7 @@ def _insane(timestamp: int, latest: int) -> DecodeError:
     problem = (
         f"the event time {timestamp} is before 1970"
         if timestamp < 0
-        else f"the event time {timestamp} is more than {latest - timestamp} ms further in the future than is allowed"
+        else f"the event time {timestamp} is {timestamp - latest} ms further in the future than is allowed"
     )
     return DecodeError(
         problem,
@@ -218,6 +234,8 @@ def signal_due(clock: TaskClock, rules: TimeRules, readers: int, writers: int) -
     news = clock.status, clock.fired
     if news == clock.announced or (news[1] == MIN_TIME and news[0] is Status.ACTIVE):
         return None
+    if clock.fired != clock.watermark:
+        return None  # what is still to fire must not be late downstream
     if clock.status is Status.FINISHED:
         return EndOfInput() if clock.is_finished else None
     if clock.status is clock.announced[0]:

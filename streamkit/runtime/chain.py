@@ -14,8 +14,9 @@ from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import LogRecord
 from streamkit.operators.fused import Code, InlineStep, fuse_loop, fuse_push, step_in
 from streamkit.operators.step import Append, Fire, Held, Push, Timers
+from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
-from streamkit.runtime.align import DECODE, TimersLeft, head_of
+from streamkit.runtime.align import DECODE, WATERMARKS, TimersLeft, head_of
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
@@ -79,6 +80,12 @@ class RecordFailed(Exception):
         self.cause = cause
 
 
+def failed_behind(failed: GeneratorFailed) -> RecordFailed:
+    """A record that was processed, and on which the watermark generator raised afterwards."""
+    assert failed.record is not None
+    return RecordFailed(failed.record, WATERMARKS, failed.cause)
+
+
 class Paused(Exception):
     """There is too much due at once; go on with this record when the event loop has had its turn."""
 
@@ -123,6 +130,8 @@ class _Binding:
                 raise
             except TimersLeft as left:
                 raise Paused(_record_in_hand(left)) from None
+            except GeneratorFailed as failed:
+                raise failed_behind(failed) from failed
             except Exception as error:
                 raise RecordFailed(_record_in_hand(error), failing_step(error), error) from error
 

@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 
 from streamkit.errors import EncodeError
 from streamkit.kafka.ports import Batch, Headers, OutBatch, Writer
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.keys import KafkaPartitions
 from streamkit.operators.step import Append
+
+# A broker refuses records whose timestamp is more than an hour ahead of its clock (message.timestamp.after.max.ms). The end
+# of a window may be: such a record goes out with the latest timestamp that is allowed, less a minute for the clocks.
+AHEAD_MS_MAX = 59 * 60 * 1000
 
 NO_HEADERS: list[tuple[str, bytes | None]] = []
 # What the record format adds to key and value, generously.
@@ -22,6 +26,8 @@ class Lane:
 
     def __init__(self, topic: str, partitions: int, writer: Writer, batch_bytes_max: int) -> None:
         self.topic = topic
+        # What a broker takes as a timestamp. Shuffles carry any event time: their broker goes by its own clock.
+        self.earliest, self.latest = MIN_TIME, MAX_TIME
         self.batches: list[Batch | None] = [None] * partitions
         self.counts = [0] * partitions
         self.full: list[OutBatch] = []
@@ -37,6 +43,7 @@ class Lane:
         headers: Headers = NO_HEADERS,
     ) -> None:
         """Append to the open batch of this partition; start a new one if it is full."""
+        timestamp = min(max(timestamp, self.earliest), self.latest)
         batch = self.batches[partition]
         count = self.counts[partition]
         if batch is None or batch.append(count, timestamp, key, value, headers) is None:
@@ -97,6 +104,7 @@ class Outbox:
         self._limits = limits or {}
         self._lanes: dict[str, Lane] = {}
         self._keyless: list[KafkaPartitions] = []
+        self._bounded: list[Lane] = []
 
     @property
     def bytes_waiting(self) -> int:
@@ -113,9 +121,22 @@ class Outbox:
 
     def appender(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Append:
         """A function that appends to the right partition of a topic: the hot end of every chain."""
-        if isinstance(partition_of, KafkaPartitions):
-            self._keyless.append(partition_of)
-        return _appender(self.lane(topic, partitions), partition_of)
+        lane = self.lane(topic, partitions)
+        if not isinstance(partition_of, KafkaPartitions):
+            return _appender(lane, partition_of, is_bounded=False)
+        self._keyless.append(partition_of)
+        return _appender(self.bound(lane), partition_of, is_bounded=True)
+
+    def bound(self, lane: Lane) -> Lane:
+        """Let nothing into this lane that a broker would refuse for its timestamp."""
+        lane.earliest = 0
+        self._bounded.append(lane)
+        return lane
+
+    def begin_span(self, now_ms: int) -> None:
+        """Know what is too far ahead from now on."""
+        for lane in self._bounded:
+            lane.latest = now_ms + AHEAD_MS_MAX
 
     def take(self) -> list[OutBatch]:
         """Every batch of the span; the outbox is empty afterwards."""
@@ -129,7 +150,7 @@ class Outbox:
             lane.take()
 
 
-def _appender(lane: Lane, partition_of: Mapping[bytes | None, int]) -> Append:
+def _appender(lane: Lane, partition_of: Mapping[bytes | None, int], *, is_bounded: bool) -> Append:
     batches, counts = lane.batches, lane.counts
     start: Callable[..., None] = lane._start  # noqa: SLF001 - the slow half of the same idea, in this file
 
@@ -142,4 +163,15 @@ def _appender(lane: Lane, partition_of: Mapping[bytes | None, int]) -> Append:
         else:
             counts[partition] = count + 1
 
-    return append
+    def append_bounded(key: bytes | None, value: bytes | None, timestamp: int) -> None:
+        if not 0 <= timestamp <= lane.latest:
+            timestamp = min(max(timestamp, 0), lane.latest)
+        partition = partition_of[key]
+        batch = batches[partition]
+        count = counts[partition]
+        if batch is None or batch.append(count, timestamp, key, value, NO_HEADERS) is None:
+            start(partition, key, value, timestamp, NO_HEADERS)
+        else:
+            counts[partition] = count + 1
+
+    return append_bounded if is_bounded else append

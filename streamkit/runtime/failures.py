@@ -76,6 +76,16 @@ class Failures:
         task.condemned_timers[what] = reason
         return Verdict.RUN_AGAIN
 
+    def judge_tick(self, task: Task, cause: Exception) -> Verdict:
+        """Decide about a watermark generator that raised at a tick: no record is to blame, so the task waits."""
+        log.error(
+            "the watermark generator failed: the task waits",
+            task=str(task.id),
+            error=f"{type(cause).__name__}: {cause}",
+        )
+        task.failures += 1
+        return Verdict.STOP_TASK
+
     def put_timer_aside(self, task: Task, store: str, timer: Timer) -> bool:
         """Set a condemned timer aside instead of firing it; False if it is none."""
         reason = task.condemned_timers.get((store, timer))
@@ -87,7 +97,7 @@ class Failures:
         if self._policy.action != "skip":
             headers = [("streamkit.timestamp", b"%d" % timer.time), *_reason_headers(task, reason)]
             index = task.id.partition % len(self._letters.batches)
-            self._letters.add(index, timer.key, None, max(timer.time, 0), headers)
+            self._letters.add(index, timer.key, None, timer.time, headers)
         return True
 
     def _is_given_up(
@@ -98,9 +108,13 @@ class Failures:
             log.error(
                 "the pipeline's policy is to fail: the task stops", task=str(task.id), error=reason.error
             )
+            task.failures += 1
             return False
         attempts = task.attempts[what] = task.attempts.get(what, 0) + 1
-        return reason.step == DECODE or attempts > self._policy.retries
+        if reason.step == DECODE or attempts > self._policy.retries:
+            return True
+        task.failures = attempts  # of this very record: the next one begins with the first delay again
+        return False
 
     def put_aside(self, task: Task, partition: TopicPartition, record: LogRecord, reason: Condemned) -> None:
         """Write the dead letter into the span, or only count it when the policy says skip."""

@@ -11,9 +11,10 @@ from itertools import islice, takewhile
 from streamkit.kafka.ports import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.channels import Status
+from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import begin_slice, end_slice
-from streamkit.runtime.chain import Paused, RecordFailed
+from streamkit.runtime.chain import Paused, RecordFailed, failed_behind
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.task import Condemned, Task
 
@@ -51,6 +52,8 @@ class Intake:
                 end_slice(task.clock, topic, task.rules)
         except TimerFailed as failed:
             return failures.judge_timer(task, failed)
+        except GeneratorFailed as failed:
+            return failures.judge(task, self.partition, failed_behind(failed))
         return verdict
 
     def _run_records(self, limit: int, failures: Failures) -> Verdict | None:

@@ -11,9 +11,9 @@ import structlog
 
 from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import MIN_TIME, TopicPartition
 from streamkit.progress.channels import Status
-from streamkit.progress.source_clock import SourceClock
+from streamkit.progress.source_clock import GeneratorFailed, SourceClock
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import TIMERS_AT_ONCE
 from streamkit.runtime.assign import Roster
@@ -28,6 +28,15 @@ BEAT_S = 0.1
 ASK_S = 1.0
 
 Silent = dict[TopicPartition, tuple[Task, SourceClock]]
+
+
+def is_at_rest(task: Task) -> bool:
+    """Whether a commit has told downstream all that there is to tell about time."""
+    clock = task.clock
+    is_told = task.committed_clock.announced == (clock.status, clock.fired)
+    is_mute = not task.shuffles or clock.fired == MIN_TIME
+    is_done = clock.fired == clock.watermark and not task.moved and not task.has_finished_unsaid
+    return not task.rules.is_timed or ((is_mute or is_told) and is_done)
 
 
 class Pulse:
@@ -57,6 +66,8 @@ class Pulse:
                     self._beat(task, now_ms)
                 except TimerFailed as failed:
                     return task, self._failures.judge_timer(task, failed)
+                except GeneratorFailed as failed:
+                    return task, self._failures.judge_tick(task, failed.cause)
         self._find_idle(now_s, now_ms)
         return None
 

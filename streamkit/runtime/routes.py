@@ -22,7 +22,8 @@ def output_appenders(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, 
 
 def dead_letter_lane(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> Lane:
     """Where dead letters go."""
-    return outbox.lane(plan.dead_letter_topic, partitions_of(plan.dead_letter_topic, partition_counts))
+    lane = outbox.lane(plan.dead_letter_topic, partitions_of(plan.dead_letter_topic, partition_counts))
+    return outbox.bound(lane)
 
 
 def partitions_of(topic: str, partition_counts: Mapping[str, int]) -> int:

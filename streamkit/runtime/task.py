@@ -8,7 +8,7 @@ import msgspec
 
 from streamkit.errors import Bug
 from streamkit.graph.stage import Input, Output, Stage
-from streamkit.model.ids import MAX_TIME, MIN_TIME, TaskId, TopicPartition
+from streamkit.model.ids import MAX_TIME, TaskId, TopicPartition
 from streamkit.model.signal import Signal
 from streamkit.operators.step import Append
 from streamkit.progress.channels import Status
@@ -160,6 +160,7 @@ class Task:
         """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)
+        self.timers_set_aside.clear()
         self.moved = not self.announced
         self._clock = open_clock(self.inputs, self.rules, self.committed_clock)
         if self.condemned_timers and self._set_timer_aside is not None:
@@ -194,14 +195,6 @@ class Task:
             not self.shuffles or committed.announced[0] == Status.FINISHED
         )
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether a commit has told downstream all that there is to tell about time."""
-        clock = self.clock
-        is_told = self.committed_clock.announced == (clock.status, clock.fired)
-        is_mute = not self.rules.is_timed or not self.shuffles or clock.fired == MIN_TIME
-        return (is_mute or is_told) and not self.has_finished_unsaid
-
     def is_read_to_its_end(self, partition: TopicPartition) -> bool:
         """Whether this input is bounded and nothing more of it is wanted."""
         source = self.clock.sources.get(partition.topic)
@@ -209,9 +202,10 @@ class Task:
 
     def landed(self, positions: Mapping[TopicPartition, int], clock: ClockState) -> None:
         """A commit with these positions and this time has ended."""
+        if positions != self.committed or clock.fired != self.committed_clock.fired:
+            self.failures = 0  # it got further
         self.committed = dict(positions)
         self.committed_clock = clock
-        self.failures = 0
         self.announced = True
         self.muted.clear()
         for what in self.timers_set_aside:
@@ -229,11 +223,14 @@ class Task:
                 self.condemned[partition] = {at: why for at, why in condemned.items() if at >= offset}
 
     def _is_ahead(self, what: Place | tuple[str, Timer], positions: Mapping[TopicPartition, int]) -> bool:
-        """Whether what has failed is still to come: a timer until it was set aside, a record until it was passed."""
+        """Whether what has failed is still to come, and its count still counts."""
         place, at = what
         if isinstance(place, TopicPartition):
             return isinstance(at, int) and at >= positions.get(place, 0)
-        return what in self.condemned_timers
+        # A timer of event time has fired, or was set aside, when event time has come past it.
+        return isinstance(at, Timer) and (
+            at.time > self.committed_clock.fired or what in self.condemned_timers
+        )
 
     def commit_record(self, writer_id: str, plan: PlanIdentity) -> CommitRecord:
         """The record of the commit that is about to be made."""

@@ -15,7 +15,7 @@ import msgspec
 from streamkit.errors import Bug
 from streamkit.model.keys import GroupPrefixes
 from streamkit.state.cells import MapCells, Touched, ValueCells
-from streamkit.state.keys import store_id, store_ids
+from streamkit.state.keys import store_ids
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStore, Writes
 from streamkit.state.timers import TimerCells
@@ -137,14 +137,14 @@ class TaskState:
         self._pending_bytes += sum(map(len, filter(None, rows.values())))
         for prefix, changed in oldest.touched.items():
             self._pending_touched.setdefault(prefix, {}).update(changed)
-        self.evict()
+        self._evict()
 
     def drop(self) -> None:
         """The commit failed or the span did: forget all that is not committed."""
         self._frozen.clear()
         self._forget_cells()
 
-    def evict(self) -> None:
+    def _evict(self) -> None:
         """Empty the caches that have outgrown their bound, except for what only they know."""
         for cells in self._cells:
             if cells.size() > self._cached_values_max:
@@ -201,16 +201,6 @@ class TaskState:
         if key in self._pending:
             return self._pending[key]
         return self.store.get(key)
-
-    def committed_rows(self, spec: StoreSpec) -> dict[bytes, bytes]:
-        """All committed entries of a keyed store, by state key: a look from outside, which reads everything."""
-        rows: dict[bytes, bytes | None] = {**dict(self.store.scan(b"")), **self._pending}
-        own = store_id(spec.name)
-        return {
-            key: data
-            for key, data in rows.items()
-            if data is not None and key[2:4] == own and key[:1] < b"\xfe"
-        }
 
     def find(self, key: bytes) -> bytes | None:
         """The newest bytes of a state key below the open span; for the cells."""

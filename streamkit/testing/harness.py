@@ -27,7 +27,7 @@ from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
-from streamkit.runtime.pulse import BEAT_S
+from streamkit.runtime.pulse import BEAT_S, is_at_rest
 from streamkit.runtime.task import Task
 from streamkit.runtime.time_report import TaskTime, explain
 from streamkit.state.memory import MemoryStores
@@ -197,17 +197,19 @@ class Harness:
         """Let the pipeline work until everything that was sent is processed and committed."""
         self._do(self._until(self._is_idle))
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self._do(asyncio.sleep(seconds))
+    def advance(self, seconds: float = 0.0, *, event_time: Mapping[Topic[Any], int] | None = None) -> None:
+        """Let processing time pass; and promise that of these source topics nothing as old (ms) or older will come.
 
-    def advance_event_time(self, topic: Topic[Any], to: int) -> None:
-        """Promise, for every partition of a source topic, that nothing as old as `to` (ms) or older will come."""
+        With `event_time` the pipeline then works until it has come to rest, as in `run`.
+        """
+        self._do(asyncio.sleep(seconds))
+        if event_time is None:
+            return
+        promises = {topic.name: to for topic, to in event_time.items()}
         for task in self._running():
-            source = task.clock.sources.get(topic.name)
-            if source is not None:
-                source.promise(to)
-        self.advance(2 * BEAT_S)
+            for topic, source in task.clock.sources.items():
+                source.promise(promises.get(topic))
+        self._do(asyncio.sleep(2 * BEAT_S))
         self.run()
 
     def watermarks(self) -> list[TaskTime]:
@@ -220,13 +222,15 @@ class Harness:
         found: list[OpenWindow] = []
         for task in self._running():
             stores = {store.name: store for store in task.stage.stores}
-            contents, sessions = stores.get(step), stores.get(f"{step}.sessions")
-            if contents is not None:
-                rows = task.state.committed_rows
-                found += open_windows(
-                    contents, rows(contents), sessions, rows(sessions) if sessions else None
-                )
+            if step in stores:
+                task.state.write_pending()  # committed already; this only brings it together with the rest
+                found += open_windows(task.state.store, stores[step], stores.get(f"{step}.sessions"))
         return sorted(found, key=lambda each: (each.window, each.key))
+
+    @property
+    def now_ms(self) -> int:
+        """Processing time, in ms: a virtual clock that only passes when the harness works or waits."""
+        return self._now_ms()
 
     def crash(self, worker: int = 0) -> None:
         """Kill a worker as `kill -9` does; its disk stays, its open transaction is left to be fenced."""
@@ -305,7 +309,7 @@ class Harness:
         ends = await admin.end_offsets(partitions, committed=False)
         if not all(positions.get(partition, 0) == end for partition, end in ends.items()):
             return False
-        return all(task.is_at_rest for task in self._running())
+        return all(is_at_rest(task) for task in self._running())
 
     def _running(self) -> list[Task]:
         """The tasks of all workers that are processing."""

@@ -1,14 +1,15 @@
 """A look at the open windows of a step from outside: for tests and for people, never for the engine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from streamkit.state.keys import split_map_key
+from streamkit.state.keys import TIMERS_PREFIX, split_map_key, store_id
 from streamkit.state.spec import StoreSpec
+from streamkit.state.store import StateStore
 from streamkit.state.values import ValueFormat
 from streamkit.windows.window import Window, decode_namespace
 
-_KEY_AT = 4  # behind key group and store id
+_STORE_AT, _KEY_AT = 2, 4  # behind the key group, and behind the store id
 
 
 class OpenWindow(NamedTuple):
@@ -20,20 +21,26 @@ class OpenWindow(NamedTuple):
 
 
 def open_windows(
-    contents: StoreSpec,
-    rows: Mapping[bytes, bytes],
-    sessions: StoreSpec | None = None,
-    session_rows: Mapping[bytes, bytes] | None = None,
+    store: StateStore, contents: StoreSpec, sessions: StoreSpec | None = None
 ) -> Iterator[OpenWindow]:
-    """The windows in the rows of a step's contents; sessions are shown as they are, not as they began."""
+    """The open windows in the store of a task; sessions are shown as they are, not as they began."""
     homes: dict[tuple[bytes, Window], Window] = {}
-    if sessions is not None:
-        listed = ValueFormat(sessions).decode
-        for state_key, data in (session_rows or {}).items():
-            for start, end, home_start, home_end in listed(data):
-                homes[state_key[_KEY_AT:], Window(home_start, home_end)] = Window(start, end)
-    decode = ValueFormat(contents).decode
-    for state_key, data in rows.items():
+    for state_key, listed in _rows(store, sessions):
+        for start, end, home_start, home_end in listed:
+            homes[state_key[_KEY_AT:], Window(home_start, home_end)] = Window(start, end)
+    for state_key, found in _rows(store, contents):
         key, namespace = split_map_key(state_key)
         window = decode_namespace(namespace)
-        yield OpenWindow(key, homes.get((key, window), window), decode(data))
+        yield OpenWindow(key, homes.get((key, window), window), found)
+
+
+def _rows(store: StateStore, spec: StoreSpec | None) -> Iterator[tuple[bytes, Any]]:
+    """All entries of one keyed store, decoded; reads everything that the task has."""
+    if spec is None:
+        return
+    own, decode = store_id(spec.name), ValueFormat(spec).decode
+    for state_key, data in store.scan(b""):
+        if state_key >= TIMERS_PREFIX:
+            return  # timers, and behind them what is reserved
+        if state_key[_STORE_AT:_KEY_AT] == own:
+            yield state_key, decode(data)

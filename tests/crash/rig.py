@@ -131,6 +131,7 @@ class Rig:
             sys.executable,
             "-m",
             "tests.crash.worker",
+            "tally",
             self.run,
             self.brokers,
             str(self._folder / "state"),

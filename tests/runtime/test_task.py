@@ -13,7 +13,7 @@ from streamkit.runtime.assign import _follows as follows
 from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
-from tests.runtime.pages import COUNTS, VIEWS, View, as_count, counting
+from tests.runtime.pages import COUNTS, VIEWS, as_count, counting
 
 
 def a_task() -> Task:

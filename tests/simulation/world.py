@@ -9,6 +9,7 @@ from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.pulse import is_at_rest
 from streamkit.runtime.task import Life as TaskLife
 from streamkit.state.memory import MemoryStores
 from streamkit.state.store import StateStore
@@ -321,7 +322,7 @@ def _is_calm(agent: Agent, group: Group) -> bool:
         task.life is TaskLife.RUNNING
         and task.announced
         and not task.moved
-        and task.is_at_rest
+        and is_at_rest(task)
         and all(group.positions.get(at) == offset for at, offset in task.committed.items())
         for task in roster.tasks.values()
     )

@@ -83,6 +83,43 @@ def test_a_scan_gives_what_begins_with_the_prefix_in_key_order(store: StateStore
     assert list(store.scan(prefix)) == expected
 
 
+@pytest.mark.parametrize("prefix", [b"", b"a", b"ab", b"\xfe\xbfr", b"\x00\x01cd", b"k" * 40])
+def test_a_scan_of_a_long_prefix_gives_all_of_it_and_nothing_behind_it(
+    store: StateStore, prefix: bytes
+) -> None:
+    inside = [prefix + b"\x80\x00" + bytes([number]) for number in range(20)]
+    store.apply(dict.fromkeys([*inside, b"zzz"], b"v"), 1)
+    scans = [store.scan(prefix + b"\x80") for _ in range(3)]
+    bytes(100)  # what the first scan asked for must not be lost by the second
+    assert [[key for key, _ in scan] for scan in scans] == [inside] * 3
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"a", b"ab", b"ab\x00", b"ab\x80", b"ab\xff", b"ac", b"b", b"\xff\xff"]
+)
+@pytest.mark.parametrize("prefix", [b"", b"a", b"ab", b"ab\xff", b"zz"])
+def test_a_scan_begins_at_its_start_and_ends_with_its_prefix(
+    store: StateStore, prefix: bytes, start: bytes
+) -> None:
+    keys = [
+        b"a",
+        b"ab",
+        b"ab\x00",
+        b"ab\x7f",
+        b"ab\x80",
+        b"ab\x80\x00",
+        b"ab\xff",
+        b"ab\xff\xff",
+        b"ac",
+        b"b",
+    ]
+    store.apply({key: b"v" + key for key in keys}, 1)
+    store.apply({b"ab\x7f": None}, 2)
+    keys.remove(b"ab\x7f")
+    expected = [(key, b"v" + key) for key in keys if key.startswith(prefix) and key >= start]
+    assert list(store.scan(prefix, start)) == expected
+
+
 def test_a_scan_is_a_snapshot_of_the_moment_of_the_call(store: StateStore) -> None:
     store.apply({b"%05d" % number: b"old" for number in range(1000)}, 1)
     scan = store.scan(b"")

@@ -2,6 +2,7 @@
 
 Read in this order: `start.py` chooses the way, `cluster.py` runs nodes as local JVMs, `node.py` is one of them,
 `watch.py` makes sure that none outlives its owner. `jars.py` and `warmup.py` fill the cache, once per machine.
+`secured.py` is a broker of its own kind, with TLS and SASL.
 """
 
 from streamkit.testing.broker.running import Broker

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from streamkit.testing.broker.settings import (
     kafka_settings,
     write_node,
 )
-from streamkit.testing.broker.wire import ask
+from streamkit.testing.broker.wire import ask, listens
 
 READY_LIMIT_S = 90.0  # 2-6 s on a quiet machine; a laden one has taken ten times as long
 READY_PAUSE_S = 0.05
@@ -49,6 +49,8 @@ class Wishes(NamedTuple):
     keep_logs: bool = False
     profile: Profile = "test"
     extra: Mapping[str, str] = {}
+    protocols: tuple[str, ...] = ()
+    """Security protocols of listeners beside the plain one; `extra` has what they need."""
 
 
 class JvmCluster:
@@ -60,12 +62,9 @@ class JvmCluster:
         folder = Path(tempfile.mkdtemp(prefix="streamkit-kafka-", dir=wishes.folder)).absolute()
         self._wishes = wishes
         self._cluster_id = kafka_id()
-        self._holds = [PortHold() for _ in range(2 * wishes.nodes)]
-        ports = [hold.port for hold in self._holds]
-        nodes = [
-            Node(i + 1, ports[2 * i], ports[2 * i + 1], folder / f"node-{i + 1}") for i in range(wishes.nodes)
-        ]
-        self._processes = [self._prepare(kafka, node, nodes) for node in nodes]
+        self._holds: list[PortHold] = []
+        self.nodes = [self._place(number, folder) for number in range(1, wishes.nodes + 1)]
+        self._processes = [self._prepare(kafka, node) for node in self.nodes]
         self._stopped = False
         self._folder = folder
 
@@ -106,11 +105,21 @@ class JvmCluster:
         """Wait until every node has ended by itself; False if one has not within the limit."""
         return all(process.wait(limit_s) for process in self._processes)
 
-    def _prepare(self, kafka: Kafka, node: Node, nodes: Sequence[Node]) -> NodeProcess:
+    def _place(self, number: int, folder: Path) -> Node:
+        """Choose where a node listens and lives."""
+        secured = {protocol: self._hold_port() for protocol in self._wishes.protocols}
+        return Node(number, self._hold_port(), self._hold_port(), folder / f"node-{number}", secured)
+
+    def _hold_port(self) -> int:
+        """Take a port for as long as the cluster lives."""
+        self._holds.append(PortHold())
+        return self._holds[-1].port
+
+    def _prepare(self, kafka: Kafka, node: Node) -> NodeProcess:
         """Write a node's files and say how to start it."""
-        settings = kafka_settings(node, nodes, self._wishes.profile, self._wishes.extra)
+        settings = kafka_settings(node, self.nodes, self._wishes.profile, self._wishes.extra)
         write_node(node, settings, self._cluster_id, kafka.checkpoint)
-        flags = jvm_flags(len(nodes), self._wishes.profile)
+        flags = jvm_flags(len(self.nodes), self._wishes.profile)
         quiet = ["-Djava.net.preferIPv4Stack=true", f"-Dlog4j2.configurationFile={LOG_SETTINGS}"]
         command = [*kafka.command(*flags, *quiet), "kafka.Kafka", str(node.properties)]
         return NodeProcess(node, command, node.data if self._wishes.keep_logs else node.folder)
@@ -132,7 +141,12 @@ class JvmCluster:
             seen = ask(HOST, process.node.port)
             if not process.is_running():
                 raise process.failure("the JVM of a test broker ended before it was ready")
-            if seen is not None and seen.cluster_id == self._cluster_id and seen.nodes >= expected:
+            if (
+                seen is not None
+                and seen.cluster_id == self._cluster_id
+                and seen.nodes >= expected
+                and all(listens(HOST, port) for port in process.node.secured.values())
+            ):
                 return
             if time.monotonic() > deadline:
                 raise process.failure(

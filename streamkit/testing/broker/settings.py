@@ -29,6 +29,8 @@ class Node(NamedTuple):
     port: int
     controller_port: int
     folder: Path
+    secured: Mapping[str, int] = {}
+    """Ports of further listeners, by their security protocol."""
 
     @property
     def data(self) -> Path:
@@ -59,12 +61,13 @@ def kafka_settings(
     """Say how a node joins its cluster; `extra` has the last word."""
     replicas = min(len(nodes), 3)
     in_sync = max(1, replicas - 1)
+    clients = _addresses({"PLAINTEXT": node.port, **node.secured})
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes),
-        "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
+        "listeners": f"{clients},{_addresses({'CONTROLLER': node.controller_port})}",
+        "advertised.listeners": clients,
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(node.data),
         "auto.create.topics.enable": "false",
@@ -84,6 +87,10 @@ def kafka_settings(
         **(TEST_SETTINGS if profile == "test" else {}),
         **extra,
     }
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{listener}://{HOST}:{port}" for listener, port in ports.items())
 
 
 def jvm_flags(nodes: int, profile: Profile) -> list[str]:

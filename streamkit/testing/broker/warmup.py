@@ -57,31 +57,41 @@ def _archive_path(java: str) -> Path:
 
 
 def _ensure_checkpoint(kafka: Kafka, checkpoint: Path) -> None:
-    """Let Kafka format a folder, and keep the feature levels of a new cluster that it writes there."""
+    """Keep the feature levels of a new cluster, which Kafka writes when it formats a folder."""
     if checkpoint.exists():
         return
     with tempfile.TemporaryDirectory(prefix="format-", dir=checkpoint.parent) as work:
-        node = Node(1, 1, 2, Path(work))  # nothing listens while formatting; any port will do
-        settings = kafka_settings(node, [node], "test", {})
-        node.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        arguments = ["format", "--cluster-id", kafka_id(), "--config", str(node.properties)]
-        done = subprocess.run(  # noqa: S603  (a fixed command)
-            [*kafka.command("-Xmx128m"), "kafka.tools.StorageTool", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=FORMAT_LIMIT_S,
-            check=False,
-        )
-        made = node.data / "bootstrap.checkpoint"
-        if not made.is_file():
-            raise Misconfigured(
-                "Kafka could not format a folder",
-                detail=done.stdout.strip(),
-                hint="Kafka 4 needs Java 17 or newer; see `java -version`.",
-            )
+        made = Path(work) / checkpoint.name
+        made.write_bytes(format_folder(kafka, Path(work)))
         made.rename(checkpoint)
+
+
+def format_folder(kafka: Kafka, work: Path, *options: str) -> bytes:
+    """Let Kafka format a node's folder in `work`, and return the checkpoint that every node of a cluster begins with.
+
+    The options are those of `kafka-storage format`; users that it adds are in the checkpoint too.
+    """
+    node = Node(1, 1, 2, work)  # nothing listens while formatting; any port will do
+    settings = kafka_settings(node, [node], "test", {})
+    node.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    arguments = ["format", "--cluster-id", kafka_id(), "--config", str(node.properties), *options]
+    done = subprocess.run(  # noqa: S603  (a fixed command)
+        [*kafka.command("-Xmx128m"), "kafka.tools.StorageTool", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=FORMAT_LIMIT_S,
+        check=False,
+    )
+    made = node.data / "bootstrap.checkpoint"
+    if not made.is_file():
+        raise Misconfigured(
+            "Kafka could not format a folder",
+            detail=done.stdout.strip(),
+            hint="Kafka 4 needs Java 17 or newer; see `java -version`.",
+        )
+    return made.read_bytes()
 
 
 def _ensure_archive(kafka: Kafka, archive: Path, progress: Progress) -> None:

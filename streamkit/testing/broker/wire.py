@@ -35,6 +35,15 @@ def ask(host: str, port: int, timeout_s: float = 1.0) -> Seen | None:
         return None
 
 
+def listens(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Tell whether somebody takes connections at this address."""
+    try:
+        socket.create_connection((host, port), timeout=timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
 def parse_metadata(answer: bytes) -> Seen:
     """Read the cluster's id and its nodes from a Metadata response; struct.error if it is cut short."""
     nodes = set()

@@ -1,0 +1,33 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.errors import InvalidPipeline
+from streamkit.model.duration import days, hours, milliseconds, minutes, seconds, to_ms
+
+
+def test_a_duration_says_its_unit():
+    given_ = [milliseconds(1), seconds(1), minutes(1), hours(1), days(1)]
+    assert [to_ms(each) for each in given_] == [1, 1000, 60_000, 3_600_000, 86_400_000]
+    assert to_ms(seconds(0.25)) == to_ms(minutes(1 / 240)) == 250
+
+
+@given(number=st.integers(-(10**12), 10**12))
+def test_whole_milliseconds_are_exact(number):
+    assert to_ms(milliseconds(number)) == number
+
+
+@pytest.mark.parametrize("duration", [timedelta(microseconds=1), timedelta(milliseconds=1, microseconds=500)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_less_than_a_millisecond_is_refused_and_not_rounded(duration, sign):
+    with pytest.raises(InvalidPipeline, match=r"late of it is .* no whole number of milliseconds"):
+        to_ms(sign * duration, of="late of it")
+
+
+@pytest.mark.parametrize("duration", [5, 5.0, "5s", None, True])
+def test_a_bare_number_is_no_duration(duration):
+    with pytest.raises(InvalidPipeline, match="idle is a duration, got") as caught:
+        to_ms(duration, of="idle")
+    assert "seconds(5)" in caught.value.hint

@@ -1,0 +1,250 @@
+from pathlib import Path
+
+import pytest
+
+from streamkit.model.ids import MAX_TIME, MIN_TIME
+from streamkit.state import timers as module
+from streamkit.state.keys import COMMIT_KEY, TIMERS_PREFIX
+from streamkit.state.memory import MemoryStores
+from streamkit.state.rocks import RocksStores
+from streamkit.state.spec import StoreSpec
+from streamkit.state.store import StateStores
+from streamkit.state.task_state import TaskState
+from streamkit.state.timers import LOADED_AT_ONCE, NEAR_MAX, Timer, TimerCells
+
+MIB = 1024 * 1024
+EVENT = StoreSpec("alarms.event_timers", "event_timers", bool)
+PROCESSING = StoreSpec("alarms.processing_timers", "processing_timers", bool)
+COUNTS = StoreSpec("alarms.rung", "value", int)
+SPECS = [EVENT, PROCESSING, COUNTS]
+
+
+def new_state(stores: StateStores | None = None) -> TaskState:
+    stores = MemoryStores() if stores is None else stores
+    return TaskState(stores.open("alarms-0"), SPECS, cached_values_max=1000)
+
+
+def commit(state: TaskState) -> None:
+    state.committed(state.freeze(), state.changelog_offset + 1)
+
+
+def pop_all(cells: TimerCells, up_to: int = MAX_TIME) -> list[Timer]:
+    popped = []
+    while (timer := cells.pop_due(up_to)) is not None:
+        popped.append(timer)
+    return popped
+
+
+@pytest.fixture
+def cells() -> TimerCells:
+    return new_state().timer_cells(EVENT)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So little fits into memory that every path is taken."""
+    monkeypatch.setattr(module, "LOADED_AT_ONCE", 2)
+    monkeypatch.setattr(module, "NEAR_MAX", 3)
+
+
+def test_timers_come_due_in_the_order_of_their_time(cells: TimerCells) -> None:
+    for time in (30, 10, 20):
+        cells.add(b"k", time)
+    assert cells.pop_due(9) is None
+    assert cells.next_due == 10
+    assert [timer.time for timer in pop_all(cells, 20)] == [10, 20]
+    assert (cells.next_due, pop_all(cells, 29)) == (30, [])
+    assert pop_all(cells, 30) == [Timer(b"k", 30, b"")]
+    assert cells.next_due == MAX_TIME
+
+
+def test_a_timer_that_was_set_before_anybody_looked_is_found_at_the_first_look(cells: TimerCells) -> None:
+    cells.add(b"k", 10)
+    assert cells.next_due <= 10
+    assert cells.pop_due(10) == Timer(b"k", 10, b"")
+
+
+def test_the_same_timer_twice_is_one_and_another_namespace_is_another(cells: TimerCells) -> None:
+    for namespace in (b"", b"w", b"", b"w"):
+        cells.add(b"k", 10, namespace)
+    assert pop_all(cells) == [Timer(b"k", 10, b""), Timer(b"k", 10, b"w")]
+
+
+def test_a_removed_timer_does_not_come_due_and_may_be_set_again(cells: TimerCells) -> None:
+    cells.add(b"k", 10)
+    cells.remove(b"k", 10)
+    cells.remove(b"k", 11)
+    assert pop_all(cells) == []
+    cells.add(b"k", 10)
+    cells.remove(b"k", 10)
+    cells.add(b"k", 10)
+    assert pop_all(cells) == [Timer(b"k", 10, b"")]
+
+
+def test_a_timer_of_the_past_that_is_set_while_others_are_popped_comes_next(cells: TimerCells) -> None:
+    cells.add(b"k", 10)
+    cells.add(b"k", 20)
+    assert cells.pop_due(20) == Timer(b"k", 10, b"")
+    cells.add(b"k", 5)
+    assert cells.next_due == 5
+    assert [timer.time for timer in pop_all(cells, 20)] == [5, 20]
+
+
+@pytest.mark.parametrize("time", [MIN_TIME, -1, 0, 1, MAX_TIME])
+def test_every_time_can_be_set(cells: TimerCells, time: int) -> None:
+    cells.add(b"k", time)
+    assert cells.next_due <= time
+    if time > MIN_TIME:
+        assert cells.pop_due(time - 1) is None
+    assert cells.pop_due(time) == Timer(b"k", time, b"")
+
+
+@pytest.mark.parametrize("time", [MIN_TIME - 1, MAX_TIME + 1])
+def test_a_time_beyond_the_ends_of_time_is_refused_and_changes_nothing(cells: TimerCells, time: int) -> None:
+    with pytest.raises(OverflowError):
+        cells.add(b"k", time)
+    assert not cells.is_dirty()
+
+
+def test_negative_times_come_before_positive_ones_also_from_the_store(tiny: None) -> None:
+    state = new_state()
+    times = [MAX_TIME, 256, 1, 0, -1, -256, MIN_TIME]
+    for time in times:
+        state.timer_cells(EVENT).add(b"k", time)
+    commit(state)
+    state.write_pending()
+    state.drop()
+    assert [timer.time for timer in pop_all(state.timer_cells(EVENT))] == sorted(times)
+
+
+@pytest.mark.parametrize("key", [b"", b"\x00", b"\xff" * 3, b"k" * 127, b"k" * 128, b"k" * 20_000])
+@pytest.mark.parametrize("namespace", [b"", b"\x00", b"\xff" * 16])
+def test_keys_and_namespaces_come_back_as_they_were(key: bytes, namespace: bytes) -> None:
+    state = new_state()
+    state.timer_cells(EVENT).add(key, 10, namespace)
+    commit(state)
+    state.drop()
+    assert pop_all(state.timer_cells(EVENT)) == [Timer(key, 10, namespace)]
+
+
+def test_a_key_and_its_namespace_never_look_like_another_pair(cells: TimerCells) -> None:
+    pairs = [(b"", b"ab"), (b"a", b"b"), (b"ab", b""), (b"a", b""), (b"", b"")]
+    for key, namespace in pairs:
+        cells.add(key, 10, namespace)
+    assert sorted((timer.key, timer.namespace) for timer in pop_all(cells)) == sorted(pairs)
+
+
+def test_only_what_changed_is_frozen_and_a_fired_timer_leaves_a_tombstone() -> None:
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    assert cells.pop_due(0) is None  # from now on all is in memory
+    cells.add(b"k", 10)
+    cells.add(b"k", 20)
+    first = dict(state.freeze())
+    assert list(first.values()) == [b"\x01", b"\x01"]
+    assert all(row.startswith(TIMERS_PREFIX) for row in first)
+    cells.add(b"k", 20)
+    assert state.freeze() == {}
+    assert cells.pop_due(10) == Timer(b"k", 10, b"")
+    assert list(state.freeze().items()) == [(min(first), None)]
+
+
+def test_the_timers_of_two_clocks_do_not_mix_with_each_other_or_with_state(tiny: None) -> None:
+    state = new_state()
+    event, processing = state.timer_cells(EVENT), state.timer_cells(PROCESSING)
+    for time in range(6):
+        event.add(b"e", time)
+        processing.add(b"p", time)
+        state.value_cells(COUNTS).put(b"%d" % time, time)
+    rows = state.freeze()
+    rows[COMMIT_KEY] = b"record"
+    state.committed(rows, 1)
+    state.write_pending()
+    state.drop()
+    assert pop_all(event) == [Timer(b"e", time, b"") for time in range(6)]
+    assert pop_all(processing) == [Timer(b"p", time, b"") for time in range(6)]
+    assert state.value_cells(COUNTS).get(b"3") == 3
+
+
+def test_a_dropped_span_brings_back_what_fired_and_forgets_what_was_set() -> None:
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    cells.add(b"k", 10)
+    commit(state)
+    assert len(pop_all(cells)) == 1
+    cells.add(b"k", 5)
+    state.freeze()
+    cells.add(b"k", 7)
+    state.drop()
+    assert cells.next_due == MIN_TIME  # nobody has looked
+    assert pop_all(cells) == [Timer(b"k", 10, b"")]
+
+
+def test_a_timer_that_fires_in_one_span_stays_fired_in_the_next(tiny: None) -> None:
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    for time in range(10):
+        cells.add(b"k", time)
+    commit(state)
+    assert [timer.time for timer in pop_all(cells, 4)] == list(range(5))
+    in_flight = state.freeze()
+    assert [timer.time for timer in pop_all(cells, 6)] == [5, 6]
+    state.committed(in_flight, 2)
+    commit(state)
+    state.write_pending()
+    assert [timer.time for timer in pop_all(cells)] == [7, 8, 9]
+
+
+def test_a_timer_beyond_the_horizon_can_be_removed_unseen(tiny: None) -> None:
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    for time in range(10):
+        cells.add(b"k", time)
+    commit(state)
+    state.drop()
+    assert cells.pop_due(0) is not None
+    for time in range(5, 10):
+        cells.remove(b"k", time)
+    assert [timer.time for timer in pop_all(cells)] == [1, 2, 3, 4]
+
+
+def test_setting_and_cancelling_for_ever_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NEAR_MAX", 100)
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    cells.add(b"last", MAX_TIME)
+    assert cells.pop_due(0) is None
+    for time in range(10_000):
+        cells.add(b"k", time)
+        cells.remove(b"k", time)
+        assert len(cells._near) <= 101
+        if time % 100 == 0:
+            commit(state)
+    assert pop_all(cells) == [Timer(b"last", MAX_TIME, b"")]
+
+
+def test_very_many_timers_are_not_all_in_memory(tmp_path: Path) -> None:
+    state = new_state(RocksStores(tmp_path, 8 * MIB, 8 * MIB))
+    cells = state.timer_cells(EVENT)
+    assert cells.pop_due(MAX_TIME) is None
+    count, at_once = 120_000, 20_000
+    for first in range(0, count, at_once):
+        for number in range(first, first + at_once):
+            cells.add(b"%d" % (number % 100), (number * 7919) % count)
+            if number % 1000 == 0:
+                assert cells.near() <= NEAR_MAX
+        commit(state)
+        state.write_pending()
+    state.drop()
+    previous, popped, most = MIN_TIME, 0, 0
+    while (timer := cells.pop_due(count // 4)) is not None:
+        assert timer.time >= previous
+        previous = timer.time
+        popped += 1
+        most = max(most, cells.near())
+    assert popped == count // 4 + 1
+    assert most <= LOADED_AT_ONCE
+    state.close()
+
+
+# Any sequence of changes, against a plain set.
