@@ -8,9 +8,10 @@ from streamkit.config import Settings
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.policy import dead_letter, fail, skip
 from streamkit.graph.stream import Keyed, Stream
+from streamkit.model.duration import minutes, seconds
 from streamkit.model.topic import Topic, topic
 from streamkit.operators.aggregators import Aggregator
-from streamkit.operators.process import Context, Operator
+from streamkit.operators.process import Context, Operator, Timer
 from streamkit.state.views import MapState, ValueState, map_of, value
 
 __version__ = "0.1.0"
@@ -24,12 +25,15 @@ __all__ = [
     "Pipeline",
     "Settings",
     "Stream",
+    "Timer",
     "Topic",
     "ValueState",
     "dead_letter",
     "fail",
     "map_of",
+    "minutes",
     "pipeline",
+    "seconds",
     "skip",
     "topic",
     "value",

@@ -12,6 +12,8 @@ import msgspec
 
 from tests.simulation import mutations_of_clients as clients
 from tests.simulation import mutations_of_runtime as runtime
+from tests.simulation import mutations_of_time as time
+from tests.simulation.scenario import TIMED_FROM
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -56,6 +58,19 @@ MUTANTS = (
     Mutant("store claims more than it has", runtime.store_claims_more_than_it_has, 0),
     Mutant("frozen rows not read", runtime.frozen_rows_not_read, 91),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
+    Mutant("slowest input not waited for", time.slowest_input_not_waited_for, TIMED_FROM + 17),
+    Mutant("slowest channel not waited for", time.slowest_channel_not_waited_for, TIMED_FROM),
+    Mutant("promises too much", time.promises_too_much, TIMED_FROM + 3),
+    Mutant("time not restored", time.time_not_restored, TIMED_FROM),
+    Mutant("time kept on rewind", time.time_kept_on_rewind, TIMED_FROM + 25),
+    Mutant("signals ahead of their records", time.signals_ahead_of_their_records, TIMED_FROM + 2),
+    Mutant("timers not committed", time.timers_not_committed, TIMED_FROM),
+    Mutant("fired timers not removed", time.fired_timers_not_removed, TIMED_FROM),
+    Mutant("timers kept on rewind", time.timers_kept_on_rewind, TIMED_FROM + 1),
+    Mutant("timers loaded once", time.timers_loaded_once, TIMED_FROM),
+    Mutant("timers fire late", time.timers_fire_late, TIMED_FROM),
+    Mutant("announced before it is told", time.announced_before_it_is_told, TIMED_FROM),
+    Mutant("channels not committed", time.channels_not_committed, TIMED_FROM),
 )
 
 
