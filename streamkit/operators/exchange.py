@@ -7,8 +7,8 @@ from streamkit.codec.codec import ENCODE_ERRORS
 from streamkit.codec.naming import type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import EncodeError, UserCodeError
-from streamkit.operators.fused import Code, InlineStep
-from streamkit.operators.step import Scope
+from streamkit.operators.fused import InlineStep
+from streamkit.operators.step import Code, Scope
 from streamkit.state.spec import StoreSpec
 
 # The statements that both steps share; encoders are C functions that raise what `ENCODE_ERRORS` lists.
@@ -20,7 +20,7 @@ _ENCODE_VALUE = (
 )
 _ENCODE_KEY = (
     "try:",
-    "    key_data = encode_key(new_key)",
+    "    out_key = encode_key(new_key)",
     "except ENCODE_ERRORS as error:",
     "    raise bad_key(new_key) from error",
 )
@@ -44,20 +44,21 @@ class WriteStep(InlineStep, frozen=True):
     def code(self, scope: Scope) -> Code:
         """As `InlineStep.code`."""
         codec = value_codec(self.value_type)
+        out = scope.output(self.topic)
         names = {
+            **out.names,
             "encode": nullable(codec.encode) if codec.nullable else codec.encode,
-            "append": scope.output(self.topic),
             "bad_value": self._unwritable_value,
             "ENCODE_ERRORS": ENCODE_ERRORS,
         }
         if self.key_fn is None:
-            return Code(self.name, (*_ENCODE_VALUE, "append(key, data, timestamp)"), names, is_end=True)
+            return Code(self.name, (*_ENCODE_VALUE, "out_key = key", *out.lines), names, is_end=True)
         names |= {
             "key_fn": self.key_fn,
             "encode_key": nullable(key_codec(self.key_type).encode),
             "bad_key": self._unwritable_key,
         }
-        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *_ENCODE_VALUE, "append(key_data, data, timestamp)")
+        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *_ENCODE_VALUE, *out.lines)
         return Code(self.name, lines, names, is_end=True)
 
     def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:  # noqa: ARG002 - its cause says it
@@ -87,11 +88,12 @@ class ShuffleStep(InlineStep, frozen=True):
 
     def code(self, scope: Scope) -> Code:
         """As `InlineStep.code`."""
+        out = scope.output(self.topic)
         names = {
+            **out.names,
             "key_fn": self.key_fn,
             "encode_key": key_codec(self.key_type).encode,
             "encode": internal_codec(self.value_type).encode,
-            "append": scope.output(self.topic),
             "no_key": self._no_key,
             "bad_key": self._unwritable_key,
             "bad_value": self._unwritable_value,
@@ -103,7 +105,7 @@ class ShuffleStep(InlineStep, frozen=True):
             "    raise no_key()",
             *_ENCODE_KEY,
             *_ENCODE_VALUE,
-            "append(key_data, data, timestamp)",
+            *out.lines,
         )
         return Code(self.name, lines, names, is_end=True)
 

@@ -14,26 +14,12 @@ from typing import Any
 
 import msgspec
 
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import Code, Push, Scope
 
 INDENT = "    "
 # Where a generated function keeps the step of each of its lines, among its globals.
 _STEPS = "__steps__"
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-
-
-class Code(msgspec.Struct, frozen=True):
-    """What one step does with a record, as statements about `key`, `value` and `timestamp`.
-
-    Results are assigned to `value`. What follows comes behind the last line, or inside it if that ends with a colon.
-    `names` are the objects which the lines mention; every other name is a variable that is set before it is read.
-    """
-
-    step: str
-    lines: tuple[str, ...]
-    names: Mapping[str, Any]
-    # Nothing follows: the record leaves the stage here.
-    is_end: bool = False
 
 
 class InlineStep(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from typing import Any
 
 from streamkit.codec.values import key_codec
 from streamkit.errors import UserCodeError
-from streamkit.operators.fused import Code, InlineStep
-from streamkit.operators.step import Scope
+from streamkit.operators.fused import InlineStep
+from streamkit.operators.step import Code, Scope
 from streamkit.state.spec import StoreSpec
 
 # Decoded keys that a step remembers before it forgets them all: the hot keys are back at once, memory stays small.

@@ -4,21 +4,35 @@ A chain is built from its end: every step is bound to the `Push` of what follows
 stage a record is three arguments, never an object: the key as bytes, the value, the timestamp in milliseconds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
+
+import msgspec
 
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 
 # (key bytes or None, value, timestamp in ms); synchronous, returns nothing, may call the next step any number of times.
 Push = Callable[[bytes | None, Any, int], None]
-# (key bytes or None, value bytes or None, timestamp in ms): into the span's batch of the right output partition.
-Append = Callable[[bytes | None, bytes | None, int], None]
 # Results that a step has kept back during the span: (key, value, timestamp) each; asking empties it.
 Held = Callable[[], Iterable[tuple[bytes | None, Any, int]]]
 # (key bytes, time in ms, namespace): what happens when a timer comes due. Must be named `fire` and have a last
 # parameter `step=<name of the step>`, for the same reason as `push`.
 Fire = Callable[[bytes, int, bytes], None]
+
+
+class Code(msgspec.Struct, frozen=True):
+    """What one step does with a record, as statements about `key`, `value` and `timestamp`.
+
+    Results are assigned to `value`. What follows comes behind the last line, or inside it if that ends with a colon.
+    `names` are the objects which the lines mention; every other name is a variable that is set before it is read.
+    """
+
+    step: str
+    lines: tuple[str, ...]
+    names: Mapping[str, Any]
+    # Nothing follows: the record leaves the stage here.
+    is_end: bool = False
 
 
 class Timers(Protocol):
@@ -69,8 +83,11 @@ class Scope(Protocol):
         """Count something under this name, for the metrics."""
         ...
 
-    def output(self, topic: str) -> Append:
-        """Where encoded records for this output topic (a sink or a shuffle) go."""
+    def output(self, topic: str) -> Code:
+        """The statements that put a record into the span's batch of the right partition of an output topic.
+
+        They are about `out_key`, `data` (bytes, or None) and `timestamp`, and become part of the step that writes.
+        """
         ...
 
     def at_span_end(self, held: Held, following: Push) -> None:

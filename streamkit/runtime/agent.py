@@ -18,7 +18,7 @@ from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Log, Membership, Writer
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.operators.step import Append
+from streamkit.operators.step import Code
 from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.commit import Committer, SpanEndFailed
@@ -28,7 +28,7 @@ from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
-from streamkit.runtime.routes import dead_letter_lane, output_appenders
+from streamkit.runtime.routes import dead_letter_lane, output_codes
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
 from streamkit.state.store import StateStores
@@ -73,7 +73,7 @@ class Agent:
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
         self._outbox = Outbox(parts.writer, parts.batch_limits)
-        self._outputs: dict[str, Append] = output_appenders(parts.plan, self._outbox, parts.partition_counts)
+        self._outputs: dict[str, Code] = output_codes(parts.plan, self._outbox, parts.partition_counts)
         letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
         self._failures = Failures(parts.plan.on_error, letters)
         self._committer = Committer(parts.writer, self._outbox, self._failures, plan, parts.now_ms)

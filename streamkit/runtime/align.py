@@ -16,7 +16,7 @@ from streamkit.graph.stage import Input
 from streamkit.model.event_time import Clock, as_milliseconds
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
-from streamkit.operators.fused import Code
+from streamkit.operators.step import Code
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.source_clock import SourceClock, SourceState
 from streamkit.progress.task_clock import ClockState, TaskClock

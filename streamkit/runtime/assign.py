@@ -16,7 +16,7 @@ from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.operators.step import Append
+from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.identity import PlanIdentity
@@ -162,7 +162,7 @@ class Roster:
         restored.clock = with_ends(restored.clock, ends)
         return restored
 
-    def start_ready(self, outputs: Mapping[str, Append], reader: Reader) -> None:
+    def start_ready(self, outputs: Mapping[str, Code], reader: Reader) -> None:
         """Let tasks whose restore has ended begin to run.
 
         Raises:

@@ -12,8 +12,8 @@ import msgspec
 from streamkit.errors import Misconfigured
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import LogRecord
-from streamkit.operators.fused import Code, InlineStep, fuse_loop, fuse_push, step_in
-from streamkit.operators.step import Append, Fire, Held, Push, Timers
+from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, step_in
+from streamkit.operators.step import Code, Fire, Held, Push, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.runtime.align import DECODE, WATERMARKS, TimersLeft, head_of
@@ -30,7 +30,7 @@ class TaskScope:
     """What the steps of one task are bound to: its state, its time, the worker's outbox, the end of the span."""
 
     def __init__(
-        self, partition: int, state: TaskState, clock: TaskClock, outputs: Mapping[str, Append]
+        self, partition: int, state: TaskState, clock: TaskClock, outputs: Mapping[str, Code]
     ) -> None:
         self.partition = partition
         self.clock = clock
@@ -61,8 +61,8 @@ class TaskScope:
         """Count for the metrics."""
         self.clock.counts[what] += number
 
-    def output(self, topic: str) -> Append:
-        """The outbox lane of an output topic."""
+    def output(self, topic: str) -> Code:
+        """How to append to an output topic."""
         return self._outputs[topic]
 
     def at_span_end(self, held: Held, following: Push) -> None:

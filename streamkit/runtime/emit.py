@@ -4,13 +4,13 @@ Before this step the chain produced key bytes, value bytes and a timestamp; afte
 batches and commits them. Nothing is sent before the commit: under exactly-once nobody could read it earlier.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from streamkit.errors import EncodeError
 from streamkit.kafka.ports import Batch, Headers, OutBatch, Writer
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.keys import KafkaPartitions
-from streamkit.operators.step import Append
+from streamkit.operators.step import Code
 
 # A broker refuses records whose timestamp is more than an hour ahead of its clock (message.timestamp.after.max.ms). The end
 # of a window may be: such a record goes out with the latest timestamp that is allowed, less a minute for the clocks.
@@ -119,13 +119,13 @@ class Outbox:
             lane = self._lanes[topic] = Lane(topic, partitions, self._writer, limit)
         return lane
 
-    def appender(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Append:
-        """A function that appends to the right partition of a topic: the hot end of every chain."""
+    def append_code(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Code:
+        """The statements that append to the right partition of a topic; see `Scope.output`."""
         lane = self.lane(topic, partitions)
         if not isinstance(partition_of, KafkaPartitions):
-            return _appender(lane, partition_of, is_bounded=False)
+            return _append_code(lane, partition_of, is_bounded=False)
         self._keyless.append(partition_of)
-        return _appender(self.bound(lane), partition_of, is_bounded=True)
+        return _append_code(self.bound(lane), partition_of, is_bounded=True)
 
     def bound(self, lane: Lane) -> Lane:
         """Let nothing into this lane that a broker would refuse for its timestamp."""
@@ -150,28 +150,26 @@ class Outbox:
             lane.take()
 
 
-def _appender(lane: Lane, partition_of: Mapping[bytes | None, int], *, is_bounded: bool) -> Append:
-    batches, counts = lane.batches, lane.counts
-    start: Callable[..., None] = lane._start  # noqa: SLF001 - the slow half of the same idea, in this file
+# The hot end of every chain, as statements of the step that writes: no call per record but the batch's own.
+_APPEND = (
+    "partition = partition_of[out_key]",
+    "batch = batches[partition]",
+    "count = counts[partition]",
+    "if batch is None or batch.append(count, timestamp, out_key, data, NO_HEADERS) is None:",
+    "    start(partition, out_key, data, timestamp, NO_HEADERS)",
+    "else:",
+    "    counts[partition] = count + 1",
+)
+_BOUND = ("if not 0 <= timestamp <= lane.latest: timestamp = min(max(timestamp, 0), lane.latest)",)
 
-    def append(key: bytes | None, value: bytes | None, timestamp: int) -> None:
-        partition = partition_of[key]
-        batch = batches[partition]
-        count = counts[partition]
-        if batch is None or batch.append(count, timestamp, key, value, NO_HEADERS) is None:
-            start(partition, key, value, timestamp, NO_HEADERS)
-        else:
-            counts[partition] = count + 1
 
-    def append_bounded(key: bytes | None, value: bytes | None, timestamp: int) -> None:
-        if not 0 <= timestamp <= lane.latest:
-            timestamp = min(max(timestamp, 0), lane.latest)
-        partition = partition_of[key]
-        batch = batches[partition]
-        count = counts[partition]
-        if batch is None or batch.append(count, timestamp, key, value, NO_HEADERS) is None:
-            start(partition, key, value, timestamp, NO_HEADERS)
-        else:
-            counts[partition] = count + 1
-
-    return append_bounded if is_bounded else append
+def _append_code(lane: Lane, partition_of: Mapping[bytes | None, int], *, is_bounded: bool) -> Code:
+    names = {
+        "lane": lane,
+        "partition_of": partition_of,
+        "batches": lane.batches,
+        "counts": lane.counts,
+        "start": lane._start,  # noqa: SLF001 - the slow half of the same idea, in this file
+        "NO_HEADERS": NO_HEADERS,
+    }
+    return Code("", (*_BOUND, *_APPEND) if is_bounded else _APPEND, names)

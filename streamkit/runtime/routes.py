@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.model.keys import KafkaPartitions, ShufflePartitions
-from streamkit.operators.step import Append
+from streamkit.operators.step import Code
 from streamkit.runtime.emit import Lane, Outbox
 
 
-def output_appenders(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> dict[str, Append]:
-    """One function per output topic: sinks by Kafka's own partitioner, shuffles by key group."""
-    appenders: dict[str, Append] = {}
+def output_codes(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> dict[str, Code]:
+    """How to append to each output topic: sinks by Kafka's own partitioner, shuffles by key group."""
+    codes: dict[str, Code] = {}
     for stage in plan.stages:
         for output in stage.outputs:
             count = partitions_of(output.topic, partition_counts)
             by_key = ShufflePartitions(count) if output.kind == "shuffle" else KafkaPartitions(count)
-            appenders.setdefault(output.topic, outbox.appender(output.topic, by_key, count))
-    return appenders
+            codes.setdefault(output.topic, outbox.append_code(output.topic, by_key, count))
+    return codes
 
 
 def dead_letter_lane(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> Lane:

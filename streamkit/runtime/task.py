@@ -10,7 +10,7 @@ from streamkit.errors import Bug
 from streamkit.graph.stage import Input, Output, Stage
 from streamkit.model.ids import MAX_TIME, TaskId, TopicPartition
 from streamkit.model.signal import Signal
-from streamkit.operators.step import Append
+from streamkit.operators.step import Code
 from streamkit.progress.channels import Status
 from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.runtime.align import TimeRules, encode_clock, open_clock, signal_due
@@ -145,7 +145,7 @@ class Task:
             raise Bug(f"task {self.id} cannot go from {self.life.value} to {to.value}")
         self.life = to
 
-    def start(self, restored: Restored, outputs: Mapping[str, Append]) -> None:
+    def start(self, restored: Restored, outputs: Mapping[str, Code]) -> None:
         """Take over what was restored and begin to run."""
         self._state = restored.state
         self.committed = dict(restored.positions)
@@ -156,7 +156,7 @@ class Task:
         self.rewind(outputs)
         self.move(Life.RUNNING)
 
-    def rewind(self, outputs: Mapping[str, Append]) -> None:
+    def rewind(self, outputs: Mapping[str, Code]) -> None:
         """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)

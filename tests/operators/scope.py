@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import step_in
-from streamkit.operators.step import Append, Held, Push, Step
+from streamkit.operators.step import Code, Held, Push, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
@@ -22,6 +22,11 @@ class Rows(dict[bytes, bytes]):
 
     def find_all(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
         return [(key, data) for key, data in self.items() if key.startswith(prefix)]
+
+
+def writing_to(written: list[Written]) -> Code:
+    """What a step does to write a record into a list."""
+    return Code("", ("written.append((out_key, data, timestamp))",), {"written": written})
 
 
 class FakeScope:
@@ -46,13 +51,8 @@ class FakeScope:
             self._maps[spec.name] = MapCells(spec, store_id(spec.name), self._prefixes, self.rows)
         return self._maps[spec.name]
 
-    def output(self, topic: str) -> Append:
-        lane = self.written.setdefault(topic, [])
-
-        def append(key: bytes | None, value: bytes | None, timestamp: int) -> None:
-            lane.append((key, value, timestamp))
-
-        return append
+    def output(self, topic: str) -> Code:
+        return writing_to(self.written.setdefault(topic, []))
 
     def at_span_end(self, held: Held, following: Push) -> None:
         self._held.append((held, following))

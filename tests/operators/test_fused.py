@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.operators.exchange import WriteStep
-from streamkit.operators.fused import Code, InlineStep, fuse_loop, fuse_push
+from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push
 from streamkit.operators.stateless import Filter, FlatMap, Map, MapKeyed, Peek
+from streamkit.operators.step import Code
 from tests.operators.scope import Chain, FakeScope, steps_in
 
 STEPS: dict[str, InlineStep] = {

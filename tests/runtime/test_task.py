@@ -13,6 +13,7 @@ from streamkit.runtime.assign import _follows as follows
 from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
+from tests.operators.scope import writing_to
 from tests.runtime.pages import COUNTS, VIEWS, as_count, counting
 
 
@@ -70,7 +71,7 @@ def test_a_rewind_forgets_what_operators_hold_back():
     (stage,) = pipeline.plan().stages
     task = Task(TaskId(stage.name, 0), stage, {})
     written: list[tuple[bytes | None, bytes | None, int]] = []
-    outputs = {"counts": lambda *record: written.append(record)}
+    outputs = {"counts": writing_to(written)}
     state = TaskState(MemoryStores().open("task"), stage.stores, cached_values_max=10)
     task.life = Life.RESTORING
     task.start(Restored(state, {}, 0, "birth"), outputs)
