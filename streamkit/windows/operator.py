@@ -5,7 +5,7 @@ closed for good: contents, what the trigger and the process remember, all of it.
 closed. In between, a record that comes still gets in, and the default trigger fires the window again at once.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.stateless import missing_key
@@ -20,6 +20,17 @@ from streamkit.windows.trigger_context import TaskTriggerContext
 from streamkit.windows.triggers import Decision
 from streamkit.windows.window import Window, decode_namespace, encode_namespace
 
+# Panes whose windows are remembered before all are forgotten; the current ones are back at once.
+REMEMBERED_PANES_MAX = 4_096
+
+
+class Slot(NamedTuple):
+    """A window, the namespace under which its contents, state and timers are, and when it is closed."""
+
+    window: Window
+    namespace: bytes
+    cleanup: int
+
 
 class WindowOperator:
     """One window step in one task."""
@@ -28,16 +39,19 @@ class WindowOperator:
         windows = step.windows
         self.step = step
         self.trigger = windows.trigger
+        self.is_event_time = windows.is_event_time
         self.contents = scope.window_cells(step.contents_store)
         # At the end of all input timers of both kinds come due; those that are bound last fire first.
         self.processing = _timers(scope, step.processing_timers, self._firing(is_event=False))
         self.event = _timers(scope, step.event_timers, self._firing(is_event=True))
+        # Those of the clock by which windows end; None if they have no end.
+        self.timers = (self.event if self.is_event_time else self.processing) if windows.has_end else None
         store = step.trigger_store
         self.ctx = TaskTriggerContext(
             None if store is None else scope.window_cells(store),
             self.event,
             self.processing,
-            is_event_time=windows.is_event_time,
+            is_event_time=self.is_event_time,
         )
         self.process: Process | None = None
         if step.process is not None:
@@ -48,59 +62,50 @@ class WindowOperator:
         self.add = (
             add_element if step.fold is None or step.keeps_elements else adding_to_accumulator(step.fold)
         )
-        self._is_event_time = windows.is_event_time
-        self._has_end = windows.has_end
-        self._lateness = windows.lateness
+        self._panes: dict[int, tuple[Slot, ...]] = {}
 
     def bound(self) -> Push:
         """As `Step.bind`."""
-        take, processing = self.take, self.processing
-        is_event_time = self._is_event_time
+        take = self.take
+        clock = None if self.is_event_time else self.processing
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.step.name) -> None:
             if key is None:
                 raise missing_key(step)
-            if is_event_time:
-                take(key, value, timestamp, timestamp)
-            else:
-                assert processing is not None
-                take(key, value, timestamp, processing.now)
+            take(key, value, timestamp, timestamp if clock is None else clock.now)
 
         return push
 
     def take(self, key: bytes, value: Any, timestamp: int, time: int) -> None:
         """Put a record into the windows of this time."""
-        assigner = self.step.windows.assigner
-        assert isinstance(assigner, Aligned | Everything | Counting)
         is_late = True
-        for window in assigner.windows(time):
-            if self.is_late(window):
-                continue
-            is_late = False
-            namespace = encode_namespace(window)
-            if self.contents.get((key, namespace)) is None:
-                self.expect_cleanup(key, window, namespace)
-            self.put(key, window, namespace, value, timestamp)
+        for slot in self._slots(time):
+            if not self.is_closed(slot):
+                is_late = False
+                if self.put(key, slot, value, timestamp):
+                    self.expect_cleanup(key, slot)
         if is_late:
             self.late(key, value, timestamp)
 
-    def put(self, key: bytes, window: Window, place: bytes, value: Any, timestamp: int) -> None:
-        """Add a record to a window whose contents are at `place`, and let the trigger decide."""
-        pair = key, place
-        self.contents.put(pair, self.add(self.contents.get(pair), value, timestamp))
-        ctx = self.ctx.enter(key, encode_namespace(window), self.cleanup(window))
-        self.act(self.trigger.on_record(value, timestamp, window, ctx), key, window, place, timestamp)
+    def put(self, key: bytes, slot: Slot, value: Any, timestamp: int) -> bool:
+        """Add a record to a window and let the trigger decide; whether the window was empty before."""
+        pair = key, slot.namespace
+        known = self.contents.get(pair)
+        self.contents.put(pair, self.add(known, value, timestamp))
+        ctx = self.ctx.enter(key, slot.namespace, slot.cleanup)
+        decision = self.trigger.on_record(value, timestamp, slot.window, ctx)
+        if decision is not Decision.CONTINUE:
+            self.act(decision, key, slot, timestamp)
+        return known is None
 
-    def act(self, decision: Decision, key: bytes, window: Window, place: bytes, time: int) -> None:
+    def act(self, decision: Decision, key: bytes, slot: Slot, time: int) -> None:
         """Do what the trigger has decided at this time."""
-        if decision is Decision.CONTINUE:
-            return
-        pair = key, place
+        pair = key, slot.namespace
         contents = self.contents.get(pair)
         if contents is None:
             return
         if decision.fires:
-            kept = self.finish(key, window, contents, window.max_timestamp if self._has_end else time)
+            kept = self.finish(key, slot.window, contents, self._result_time(slot.window, time))
             if kept is not contents:
                 self.contents.put(pair, kept or None)
         if decision.purges:
@@ -108,67 +113,73 @@ class WindowOperator:
 
     def on_timer(self, key: bytes, time: int, namespace: bytes, *, is_event: bool) -> None:
         """A timer of a window has come due: the trigger's, or that of its cleanup."""
-        window = decode_namespace(namespace)
-        place = self.place_of(key, window, namespace)
-        if place is None:
+        slot = self.find(key, namespace)
+        if slot is None:
             return
-        ctx = self.ctx.enter(key, namespace, self.cleanup(window))
+        ctx = self.ctx.enter(key, namespace, slot.cleanup)
         decide = self.trigger.on_event_time if is_event else self.trigger.on_processing_time
-        self.act(decide(time, window, ctx), key, window, place, time)
-        if is_event is not self._is_event_time or not self._has_end:
+        decision = decide(time, slot.window, ctx)
+        if decision is not Decision.CONTINUE:
+            self.act(decision, key, slot, time)
+        if is_event is not self.is_event_time or self.timers is None:
             return
-        if time >= self.cleanup(window):
-            self.close(key, window, place, time)
-        elif self.contents.get((key, place)) is not None:
-            # Set already, unless the windows had no lateness when this one was opened.
-            self.expect_cleanup(key, window, namespace)
+        if time >= slot.cleanup:
+            self.close(key, slot, time)
+        elif self.contents.get((key, namespace)) is not None:
+            self.expect_more(key, slot, time)
 
-    def place_of(self, key: bytes, window: Window, namespace: bytes) -> bytes | None:  # noqa: ARG002
-        """Where the contents of a window are; None if there is no such window any more."""
-        return namespace
+    def find(self, key: bytes, namespace: bytes) -> Slot | None:  # noqa: ARG002
+        """The window to which a timer belongs; None if there is no such window any more."""
+        return self.slot(decode_namespace(namespace), namespace)
 
-    def close(self, key: bytes, window: Window, place: bytes, time: int) -> None:
+    def close(self, key: bytes, slot: Slot, time: int) -> None:
         """Forget a window for good."""
-        if self.contents.get((key, place)) is not None:
-            self.contents.delete((key, place))
-        self.clear_trigger(key, window)
+        if self.contents.get((key, slot.namespace)) is not None:
+            self.contents.delete((key, slot.namespace))
+        self.clear_trigger(key, slot)
         if self.process is not None:
-            self.process.clear(key, window, window.max_timestamp if self._has_end else time)
+            self.process.clear(key, slot.window, self._result_time(slot.window, time))
 
-    def clear_trigger(self, key: bytes, window: Window) -> None:
+    def clear_trigger(self, key: bytes, slot: Slot) -> None:
         """Let the trigger forget a window."""
-        ctx = self.ctx.enter(key, encode_namespace(window), self.cleanup(window))
-        self.trigger.clear(window, ctx)
+        ctx = self.ctx.enter(key, slot.namespace, slot.cleanup)
+        self.trigger.clear(slot.window, ctx)
         ctx.forget()
 
-    def cleanup(self, window: Window) -> int:
-        """From this time on the window is closed."""
-        return min(window.max_timestamp + self._lateness, MAX_TIME)
+    def slot(self, window: Window, namespace: bytes) -> Slot:
+        """A window with all that belongs to it. A clock on the wall must have left its last millisecond behind."""
+        end = window.max_timestamp if self.is_event_time else window.end
+        return Slot(window, namespace, min(end + self.step.windows.lateness, MAX_TIME))
 
-    def is_late(self, window: Window) -> bool:
-        """Whether the window is closed already. By the clock on the wall nothing is late."""
-        if not (self._is_event_time and self._has_end):
-            return False
-        assert self.event is not None
-        return self.cleanup(window) <= self.event.now
+    def is_closed(self, slot: Slot) -> bool:
+        """Whether it is too late for a window. By the clock on the wall nothing is late."""
+        return self.is_event_time and self.timers is not None and slot.cleanup <= self.timers.now
 
-    def expect_cleanup(self, key: bytes, window: Window, namespace: bytes) -> None:
+    def expect_cleanup(self, key: bytes, slot: Slot) -> None:
         """Have a timer for the cleanup of a window; one that is over with all input needs none."""
-        cleanup, timers = self.cleanup(window), self._own_timers()
-        if timers is not None and cleanup < MAX_TIME:
-            timers.add(key, cleanup, namespace)
+        if self.timers is not None and slot.cleanup < MAX_TIME:
+            self.timers.add(key, slot.cleanup, slot.namespace)
 
-    def forget_cleanup(self, key: bytes, window: Window, namespace: bytes) -> None:
-        """Have no such timer any more."""
-        timers = self._own_timers()
-        if timers is not None:
-            timers.remove(key, self.cleanup(window), namespace)
+    def expect_more(self, key: bytes, slot: Slot, time: int) -> None:  # noqa: ARG002
+        """A timer has fired and the window is still open. What it waits for is set, unless another version set it."""
+        self.expect_cleanup(key, slot)
 
-    def _own_timers(self) -> Timers | None:
-        """Those of the clock by which the windows end."""
-        if not self._has_end:
-            return None
-        return self.event if self._is_event_time else self.processing
+    def _slots(self, time: int) -> tuple[Slot, ...]:
+        """The windows of this time, remembered for its pane."""
+        assigner = self.step.windows.assigner
+        assert isinstance(assigner, Aligned | Everything | Counting)
+        start = time - (time - assigner.offset) % assigner.pane if isinstance(assigner, Aligned) else 0
+        slots = self._panes.get(start)
+        if slots is None:
+            if len(self._panes) >= REMEMBERED_PANES_MAX:
+                self._panes.clear()
+            windows = assigner.windows(time)
+            slots = self._panes[start] = tuple(self.slot(each, encode_namespace(each)) for each in windows)
+        return slots
+
+    def _result_time(self, window: Window, time: int) -> int:
+        """The timestamp of results: that of the window, or of what made it fire if it has no end."""
+        return time if self.timers is None else window.max_timestamp
 
     def _firing(self, *, is_event: bool) -> Fire:
         def fire(key: bytes, time: int, namespace: bytes, step: str = self.step.name) -> None:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""The short way for the windows that most pipelines use: aligned to the clock, folded, sent on when they close.
+"""The short way for the windows that most pipelines use: aligned to the clock and folded, with the default trigger.
 
 For a key and window that are known a record costs a modulo, two lookups, the addition and two writes, all in one
 generated function (`operators/fused.py`). Everything else happens when a window is first seen, or when its timer fires.
@@ -12,15 +12,15 @@ from typing import Any
 
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import Aggregator, Count, Fold
-from streamkit.operators.fused import INDENT, Code, fuse_push
+from streamkit.operators.fused import INDENT, fuse_push
 from streamkit.operators.stateless import missing_key
-from streamkit.operators.step import Fire, Push, Scope
+from streamkit.operators.step import Code, Fire, Push, Scope
 from streamkit.windows.assigners import Aligned, Tumbling
 from streamkit.windows.contents import Reducing, adding_to_accumulator
 from streamkit.windows.definition import WindowDefinition
 from streamkit.windows.finishing import sending
 from streamkit.windows.late import late_way
-from streamkit.windows.triggers import EventTimeTrigger
+from streamkit.windows.triggers import EventTimeTrigger, EveryRecordTrigger, ProcessingTimeTrigger
 from streamkit.windows.window import Window, decode_namespace, encode_namespace
 
 # Panes whose windows are remembered before all are forgotten; the current ones are back at once.
@@ -30,10 +30,10 @@ REMEMBERED_PANES_MAX = 4_096
 def is_plain(step: WindowDefinition) -> bool:
     """Whether a step may go the short way."""
     windows = step.windows
+    default = EventTimeTrigger if windows.is_event_time else ProcessingTimeTrigger
     return (
         isinstance(windows.assigner, Aligned)
-        and windows.is_event_time
-        and type(windows.trigger) is EventTimeTrigger
+        and type(windows.trigger) in (default, EveryRecordTrigger)
         and not step.keeps_elements
         and step.process is None
     )
@@ -77,35 +77,43 @@ class _PlainWindows:
     """The windows of one step in one task: all that a record or a timer may ask for."""
 
     def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
-        assert isinstance(step.windows.assigner, Aligned)
+        windows = step.windows
+        timers_store = step.event_timers if windows.is_event_time else step.processing_timers
+        assert isinstance(windows.assigner, Aligned)
         assert step.fold is not None
-        assert step.event_timers is not None
-        self._step = step
-        self._assigner = step.windows.assigner
+        assert timers_store is not None
+        self._name = step.name
+        self._assigner = windows.assigner
         self._fold = step.fold
-        self._lateness = step.windows.lateness
+        self._lateness = windows.lateness
+        self._is_event_time = windows.is_event_time
+        self._is_updating = type(windows.trigger) is EveryRecordTrigger
         self._panes = Panes(self._assigner)
         # Windows that are past their end and wait for late records: these fire again at each.
         self._past: set[bytes] = set()
         self._cells = scope.window_cells(step.contents_store)
-        self._timers = scope.timers(step.event_timers, self._firing())
+        self._timers = scope.timers(timers_store, self._firing())
         self._add = adding_to_accumulator(self._fold)
         self._send = sending(step, following)
-        self._late = late_way(following, scope, is_sent=step.windows.sends_late)
+        self._late = late_way(following, scope, is_sent=windows.sends_late)
 
     def code(self) -> Code:
         """What happens to every record."""
+        before, new, names = _addition(self._fold)
         is_new = "known is None or namespace in past" if self._lateness else "known is None"
-        before, each, names = _addition(self._fold)
-        window = (
+        window = [
             "pair = key, namespace",
             "known = cache.get(pair)",
             f"if {is_new}:",
             f"{INDENT}enter(key, namespace, value, timestamp)",
             "else:",
-            f"{INDENT}cache[pair] = {each}",
+            f"{INDENT}cache[pair] = known = {new}",
             f"{INDENT}dirty[pair] = None",
-        )
+        ]
+        if self._is_updating:
+            window.append(f"{INDENT}update(key, namespace, known)")
+        if not self._is_event_time:
+            before = (*before, "timestamp = timers.now")
         pane, offset = self._assigner.pane, self._assigner.offset
         start = (
             f"timestamp - (timestamp - {offset}) % {pane}" if offset else f"timestamp - timestamp % {pane}"
@@ -113,69 +121,79 @@ class _PlainWindows:
         if isinstance(self._assigner, Tumbling):
             lines = (*before, f"namespace = namespaces[{start}]", *window)
         else:
-            indented = (INDENT + line for line in window)
-            lines = (*before, f"for namespace in panes[{start}]:", *indented)
+            lines = (*before, f"for namespace in panes[{start}]:", *(INDENT + line for line in window))
         names |= {
             "namespaces": OnlyNamespaces(self._panes),
             "panes": self._panes,
             "past": self._past,
             "cache": self._cells.cache,
             "dirty": self._cells.dirty,
+            "timers": self._timers,
             "enter": self.enter,
+            "update": self.update,
         }
-        return Code(self._step.name, lines, names)
+        return Code(self._name, lines, names)
 
     def enter(self, key: Any, namespace: bytes, value: Any, timestamp: int) -> None:
         """Take a record into a window that is not in the cache, or that is past its end."""
         if key is None:
-            raise missing_key(self._step.name)
+            raise missing_key(self._name)
         window = decode_namespace(namespace)
-        watermark = self._timers.now
-        cleanup = self._cleanup(window)
-        if cleanup <= watermark:
+        cleanup, now = self._cleanup(window), self._timers.now
+        if self._is_event_time and cleanup <= now:
             if self._is_last(namespace, timestamp):
                 self._late(key, value, timestamp)
             return
         pair = key, namespace
-        known = self._cells.get(pair)
-        new = self._add(known, value, timestamp)
-        if window.max_timestamp > watermark:
-            self._cells.put(pair, new)
-            if known is None:
-                self._timers.add(key, window.max_timestamp, namespace)
-            return
-        # Late, but allowed.
+        is_known = self._cells.cache.get(pair) is not None
+        new = self._add(self._cells.get(pair), value, timestamp)
         self._cells.put(pair, new)
-        self._past.add(namespace)
-        if known is None and cleanup < MAX_TIME:
-            self._timers.add(key, cleanup, namespace)
-        if new is not None:
-            self._send(key, window, self._fold.result(new), window.max_timestamp)
+        is_past = self._is_event_time and window.max_timestamp <= now
+        if is_past:
+            self._past.add(namespace)
+        if not is_known:  # the timer may be there already, but perhaps another trigger has set no such
+            self._set_timer(key, cleanup if is_past else self._end(window), namespace)
+        if is_past or self._is_updating:
+            self.update(key, namespace, new)
+
+    def update(self, key: bytes, namespace: bytes, contents: Any) -> None:
+        """Send on what a window amounts to now."""
+        if contents is not None:
+            window = decode_namespace(namespace)
+            self._send(key, window, self._fold.result(contents), window.max_timestamp)
 
     def _firing(self) -> Fire:
-        def fire(key: bytes, time: int, namespace: bytes, step: str = self._step.name) -> None:  # noqa: ARG001
+        def fire(key: bytes, time: int, namespace: bytes, step: str = self._name) -> None:  # noqa: ARG001
             pair = key, namespace
             contents = self._cells.get(pair)
             if contents is None:
                 return
             window = decode_namespace(namespace)
             # Without lateness every timer is the end of its window, even one that was set when there was some.
-            if time == window.max_timestamp or not self._lateness:
-                self._send(key, window, self._fold.result(contents), window.max_timestamp)
+            if not self._is_updating and (time == self._end(window) or not self._lateness):
+                self.update(key, namespace, contents)
             cleanup = self._cleanup(window)
             if time >= cleanup:
                 self._past.discard(namespace)
                 self._cells.delete(pair)
             else:
                 self._past.add(namespace)
-                if cleanup < MAX_TIME:
-                    self._timers.add(key, cleanup, namespace)
+                self._set_timer(key, cleanup, namespace)
 
         return fire
 
+    def _set_timer(self, key: bytes, time: int, namespace: bytes) -> None:
+        """Have a timer of a window. Its cleanup needs none if it comes with the end of all input, behind its firing."""
+        if time < MAX_TIME or time == self._end(decode_namespace(namespace)):
+            self._timers.add(key, time, namespace)
+
+    def _end(self, window: Window) -> int:
+        """When the window fires. A clock on the wall must have left its last millisecond behind."""
+        return window.max_timestamp if self._is_event_time else window.end
+
     def _cleanup(self, window: Window) -> int:
-        """From this watermark on the window is closed."""
-        return min(window.max_timestamp + self._lateness, MAX_TIME)
+        """From this time on the window is closed."""
+        return min(self._end(window) + self._lateness, MAX_TIME)
 
     def _is_last(self, namespace: bytes, timestamp: int) -> bool:
         """Whether no window of this record ends later, so that one that is late for it is late for all."""

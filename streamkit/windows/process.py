@@ -82,7 +82,10 @@ class WindowProcess(ABC, Generic[K, T, R]):
         """
 
     def clear(self, ctx: WindowContext[R]) -> None:
-        """The window `ctx.window` closes for good; its own state is cleared after this call."""
+        """The window `ctx.window` closes for good; its own state is cleared after this call.
+
+        There is no such moment for `everything()`, `counting(...)` and `sliding(...)`.
+        """
 
 
 class WindowValue(ValueState[V]):

@@ -1,7 +1,10 @@
-"""Sessions: windows that grow together. Two that touch become one, and what was in both is in it.
+"""Sessions: windows that grow together. Two that overlap become one, and what was in both is in it.
 
-The contents do not move when a session grows: they stay under the namespace of the window it began as, the first of
-those that became one. Beside them each key has the list of its open sessions.
+Two that only touch stay two: a record at the very end of a session comes one gap after the last, and may come when the
+session is closed already. Joining the two would make the answer depend on which came first.
+
+Contents, state and timers do not move when a session grows: they stay under the namespace of the window it began as,
+the first of those that became one. Beside them each key has the list of its open sessions.
 """
 
 from collections.abc import Iterable
@@ -11,29 +14,24 @@ from streamkit.operators.step import Push, Scope
 from streamkit.windows.assigners import Session
 from streamkit.windows.contents import Merge, merge_of
 from streamkit.windows.definition import WindowDefinition
-from streamkit.windows.operator import WindowOperator
-from streamkit.windows.window import Window, encode_namespace
+from streamkit.windows.operator import Slot, WindowOperator
+from streamkit.windows.window import Window, decode_namespace, encode_namespace
 
 
 class OpenSession(NamedTuple):
-    """A session and the window under whose namespace its contents are."""
+    """A session, and the window that it began as."""
 
     window: Window
     home: Window
-
-    @property
-    def place(self) -> bytes:
-        """Where the contents are."""
-        return encode_namespace(self.home)
 
 
 def join(sessions: Iterable[OpenSession], new: Window) -> tuple[OpenSession, list[OpenSession]]:
     """The session that `new` becomes part of, and those that it swallows for that, by their start.
 
-    Sessions of a key never touch one another, so nothing else can touch what comes out.
+    Sessions of a key never overlap one another, so nothing else can overlap what comes out.
     """
     absorbed = sorted(
-        each for each in sessions if each.window.start <= new.end and new.start <= each.window.end
+        each for each in sessions if each.window.start < new.end and new.start < each.window.end
     )
     if not absorbed:
         return OpenSession(new, new), []
@@ -47,64 +45,83 @@ class SessionOperator(WindowOperator):
 
     def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
         super().__init__(step, following, scope)
+        assert isinstance(step.windows.assigner, Session)
         assert step.sessions_store is not None
-        self._sessions = scope.value_cells(step.sessions_store)
+        self.assigner = step.windows.assigner
+        # Start and end of each open session of a key, and those of the window that it began as.
+        self.stored = scope.value_cells(step.sessions_store)
         self._merge = _merging(step)
 
     def take(self, key: bytes, value: Any, timestamp: int, time: int) -> None:
-        """As `WindowOperator.take`: a record begins a session, or makes one of those that it touches."""
-        assigner = self.step.windows.assigner
-        assert isinstance(assigner, Session)
-        sessions = self._open(key)
-        session, absorbed = join(sessions, assigner.window(value, time))
-        if self.is_late(session.window):
+        """As `WindowOperator.take`: a record begins a session, or makes one of those that it overlaps."""
+        sessions = self.sessions(key)
+        session, absorbed = join(sessions, self.assigner.window(value, time))
+        slot = self.slot_of(session)
+        if self.is_closed(slot):
             self.late(key, value, timestamp)
             return
         if [each.window for each in absorbed] != [session.window]:
+            self.keep(key, [session, *(each for each in sessions if each not in absorbed)])
             if absorbed:
-                self._grow(key, session, absorbed)
-            self._keep(key, [session, *(each for each in sessions if each not in absorbed)])
-            self.expect_cleanup(key, session.window, encode_namespace(session.window))
-        self.put(key, session.window, session.place, value, timestamp)
+                self.grow(key, slot, [self.slot_of(each) for each in absorbed])
+            self.expect_cleanup(key, slot)
+        self.put(key, slot, value, timestamp)
 
-    def place_of(self, key: bytes, window: Window, namespace: bytes) -> bytes | None:  # noqa: ARG002
-        """As `WindowOperator.place_of`."""
-        return next((each.place for each in self._open(key) if each.window == window), None)
+    def find(self, key: bytes, namespace: bytes) -> Slot | None:
+        """As `WindowOperator.find`."""
+        home = decode_namespace(namespace)
+        return next((self.slot_of(each) for each in self.sessions(key) if each.home == home), None)
 
-    def close(self, key: bytes, window: Window, place: bytes, time: int) -> None:
+    def close(self, key: bytes, slot: Slot, time: int) -> None:
         """As `WindowOperator.close`."""
-        super().close(key, window, place, time)
-        self._keep(key, [each for each in self._open(key) if each.window != window])
+        super().close(key, slot, time)
+        self.keep(key, [each for each in self.sessions(key) if each.window != slot.window])
 
-    def _grow(self, key: bytes, session: OpenSession, absorbed: list[OpenSession]) -> None:
-        """Make one session of several: its trigger first, while it can see what the others remember."""
-        namespaces = [encode_namespace(each.window) for each in absorbed]
-        self.ctx.collect(key, namespaces)
-        window = session.window
-        self.trigger.on_merge(window, self.ctx.enter(key, encode_namespace(window), self.cleanup(window)))
-        for each, namespace in zip(absorbed, namespaces, strict=True):
-            self.clear_trigger(key, each.window)
-            self.forget_cleanup(key, each.window, namespace)
-        merged = None
+    def grow(self, key: bytes, slot: Slot, absorbed: list[Slot]) -> None:
+        """Make one session of several: first they are forgotten, then the trigger sees what it had of them."""
+        self.ctx.collect(key, [each.namespace for each in absorbed])
         for each in absorbed:
-            contents = self.contents.get((key, each.place))
-            if contents is None:
-                continue
-            merged = contents if merged is None else self._merge(merged, contents)
-            if each.home != session.home:
-                self.contents.delete((key, each.place))
-        if len(absorbed) > 1 and merged is not None:
-            self.contents.put((key, session.place), merged)
+            self.clear_trigger(key, each)
+            if self.timers is not None:
+                self.timers.remove(key, each.cleanup, each.namespace)
+        self.merge_contents(key, absorbed)
+        self.trigger.on_merge(slot.window, self.ctx.enter(key, slot.namespace, slot.cleanup))
 
-    def _open(self, key: bytes) -> list[OpenSession]:
-        stored = self._sessions.get(key) or ()
+    def merge_contents(self, key: bytes, absorbed: list[Slot]) -> None:
+        """Bring the contents of several sessions to the first of them."""
+        if len(absorbed) < 2:
+            return
+        first, *others = absorbed
+        merged = known = self.contents.get((key, first.namespace))
+        for each in others:
+            contents = self.contents.get((key, each.namespace))
+            if contents is not None:
+                merged = contents if merged is None else self._merge(merged, contents)
+                self.contents.delete((key, each.namespace))
+        if merged is not known:
+            self.contents.put((key, first.namespace), merged)
+
+    def expect_more(self, key: bytes, slot: Slot, time: int) -> None:
+        """As `WindowOperator.expect_more`. Its end may have moved since the timer was set."""
+        super().expect_more(key, slot, time)
+        if self.timers is not None and time < slot.window.max_timestamp:
+            self.timers.add(key, slot.window.max_timestamp, slot.namespace)
+
+    def slot_of(self, session: OpenSession) -> Slot:
+        """A session with all that belongs to it."""
+        return self.slot(session.window, encode_namespace(session.home))
+
+    def sessions(self, key: bytes) -> list[OpenSession]:
+        """The open sessions of a key."""
+        stored = self.stored.get(key) or ()
         return [
             OpenSession(Window(start, end), Window(home_start, home_end))
             for start, end, home_start, home_end in stored
         ]
 
-    def _keep(self, key: bytes, sessions: list[OpenSession]) -> None:
-        self._sessions.put(key, [(*each.window, *each.home) for each in sorted(sessions)] or None)
+    def keep(self, key: bytes, sessions: list[OpenSession]) -> None:
+        """Change the open sessions of a key."""
+        self.stored.put(key, [(*each.window, *each.home) for each in sorted(sessions)] or None)
 
 
 def _merging(step: WindowDefinition) -> Merge:

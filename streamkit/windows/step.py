@@ -3,10 +3,11 @@
 from streamkit.operators.step import Push, Scope
 from streamkit.windows.assigners import Session, Sliding
 from streamkit.windows.definition import WindowDefinition
+from streamkit.windows.look_back import SlidingOperator
 from streamkit.windows.operator import WindowOperator
 from streamkit.windows.plain import bind_plain, is_plain
+from streamkit.windows.plain_sessions import PlainSessions, is_plain_session
 from streamkit.windows.sessions import SessionOperator
-from streamkit.windows.sliding import SlidingOperator
 
 
 class WindowStep(WindowDefinition, frozen=True, kw_only=True):
@@ -17,6 +18,8 @@ class WindowStep(WindowDefinition, frozen=True, kw_only=True):
         if is_plain(self):
             return bind_plain(self, following, scope)
         match self.windows.assigner:
+            case Session() if is_plain_session(self):
+                return PlainSessions(self, following, scope).bound()
             case Session():
                 return SessionOperator(self, following, scope).bound()
             case Sliding():

@@ -27,8 +27,8 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
         watermark = ctx.watermark
         if window.max_timestamp <= watermark:
             return Decision.FIRE
-        ctx.add_event_timer(window.max_timestamp)
         if ctx.state is None:
+            ctx.add_event_timer(window.max_timestamp)
             # A multiple that the watermark has passed already brings nothing that the next one would not.
             reached = max(timestamp, watermark)
             self._set(reached - reached % self.interval + self.interval, window, ctx)
@@ -46,8 +46,11 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
 
     def on_merge(self, window: Window, ctx: TriggerContext) -> None:
         """As `Trigger.on_merge`."""
-        if ctx.merged:
-            self._set(min(ctx.merged), window, ctx)
+        # What was set for the end of a window that has fired already is over; the record that follows sets it anew.
+        ahead = [time for time in ctx.merged if time > ctx.watermark]
+        if ahead:
+            ctx.add_event_timer(window.max_timestamp)
+            self._set(min(ahead), window, ctx)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         """As `Trigger.clear`."""
@@ -61,7 +64,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
 
 
 class ContinuousProcessingTimeTrigger(Trigger[Any]):
-    """Fires at every multiple of `interval` on the wall clock while the window has records, and at its end."""
+    """Fires at every multiple of `interval` on the wall clock while the window has records, and when it closes."""
 
     # When it fires next.
     state_type = int
@@ -76,15 +79,19 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
             self._set(now, now - now % self.interval + self.interval, window, ctx)
         return Decision.CONTINUE
 
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
+        """It sets no such timers: the window closes by event time, and what has come since must not be lost."""
+        return Decision.FIRE
+
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:
         """As `Trigger.on_processing_time`."""
         if time != ctx.state:
             return Decision.CONTINUE
         if ctx.watermark < MAX_TIME:
             self._set(time, time + self.interval, window, ctx)
-        elif time < window.max_timestamp < MAX_TIME:
+        elif time < window.end < MAX_TIME:
             # All input is finished and nobody waits for the clock: the end of the window is all there is to come.
-            self._set(time, window.max_timestamp, window, ctx)
+            self._set(time, window.end, window, ctx)
         else:
             ctx.state = None
         return Decision.FIRE
@@ -102,7 +109,7 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
 
     def _set(self, after: int, time: int, window: Window, ctx: TriggerContext) -> None:
         """Fire next at `time`, or at the end of the window if that comes first and is not over already."""
-        end = window.max_timestamp
+        end = window.end
         ctx.state = end if after < end < time else time
         ctx.add_processing_timer(ctx.state)
 

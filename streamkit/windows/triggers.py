@@ -139,27 +139,27 @@ class EventTimeTrigger(Trigger[Any]):
 
 
 class ProcessingTimeTrigger(Trigger[Any]):
-    """Fires when the clock on the wall passes the end of the window."""
+    """Fires when the clock on the wall reaches the end of the window: its last millisecond is over then."""
 
     uses_event_time = False
 
     def on_record(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
         """As `Trigger.on_record`."""
-        ctx.add_processing_timer(window.max_timestamp)
+        ctx.add_processing_timer(window.end)
         return Decision.CONTINUE
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
         """As `Trigger.on_processing_time`."""
-        return Decision.FIRE if time == window.max_timestamp else Decision.CONTINUE
+        return Decision.FIRE if time == window.end else Decision.CONTINUE
 
     def on_merge(self, window: Window, ctx: TriggerContext) -> None:
         """As `Trigger.on_merge`."""
-        if window.max_timestamp > ctx.now:
-            ctx.add_processing_timer(window.max_timestamp)
+        if window.end > ctx.now:
+            ctx.add_processing_timer(window.end)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         """As `Trigger.clear`."""
-        ctx.remove_processing_timer(window.max_timestamp)
+        ctx.remove_processing_timer(window.end)
 
 
 class EveryRecordTrigger(Trigger[Any]):

@@ -33,6 +33,24 @@ PRINTED = {
         'Store "total" moved from stage "report_by_key" to stage "another_by_key"; '
         "its state stays in the old changelog.",
     ],
+    "11_tumbling": ["00:00 cart: 1", "00:00 home: 2"],
+    "12_hopping": [
+        "the minute until 01:00: 900 ms",
+        "the minute until 01:20: 900 ms",
+        "the minute until 01:40: 900 ms",
+        "the minute until 02:00: 30 ms",
+    ],
+    "13_sliding": ["card 4711: 650 by 61000 ms"],
+    "14_session": ["ann stayed 50 s for 3 clicks", "bob stayed 0 s for 1 clicks"],
+    "15_everything": ["so far: 10.0", "so far: 15.0"],
+    "16_counting": [
+        "of every three: [20.0, 50.0]",
+        "of the last three: [10.0, 15.0, 20.0, 30.0, 40.0, 50.0]",
+    ],
+    "17_cumulating": ["by 01 06:00: 10", "by 01 12:00: 30", "by 01 18:00: 30", "by 02 00:00: 35"],
+    "18_late_data": ["results: [(0, 1), (0, 2), (10000, 1)]", "too late: [5000]"],
+    "19_custom_trigger": ["early: [1400]", "final: [2100]"],
+    "20_evictor": ["metres per second: [20, 45, 60, 70]"],
 }
 
 

@@ -79,18 +79,8 @@ def windows(events: list[Event], slide: int) -> Iterator[tuple[int, int]]:
 def sessions(times: list[int]) -> list[list[int]]:
     found = [[times[0]]]
     for time in times[1:]:
-        if time - found[-1][-1] <= GAP_MS:
+        if time - found[-1][-1] < GAP_MS:
             found[-1].append(time)
         else:
             found.append([time])
-    return found
-
-
-def pauses_of_the_gap(events: list[Event]) -> int:
-    """How many pauses are exactly as long as the gap: for these it matters which record comes first."""
-    last: dict[int, int] = {}
-    found = 0
-    for bid in sorted(bids_of(events), key=lambda each: each.at):
-        found += bid.at - last.get(bid.bidder, 0) == GAP_MS
-        last[bid.bidder] = bid.at
     return found

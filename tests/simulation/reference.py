@@ -80,7 +80,7 @@ def _sessions(scenario: Scenario) -> Iterable[tuple[int, int]]:
         n = 0
         for at, following in zip(found, [*found[1:], None], strict=True):
             n += 1
-            if following is None or following > at + GAP_MS:
+            if following is None or following >= at + GAP_MS:
                 yield at + GAP_MS, n
                 n = 0
 
