@@ -10,6 +10,11 @@ from typing import Any
 
 from streamkit.errors import InvalidPipeline
 from streamkit.operators.aggregators import Aggregator, Count, Fold
+from streamkit.operators.step import Scope
+from streamkit.state.cells import ValueCells
+
+# Under which name a task counts its windows that hold something.
+OPEN_WINDOWS = "open_windows"
 
 # A timestamp in ms and a value.
 Element = tuple[int, Any]
@@ -109,3 +114,19 @@ def fold_elements(add: Add, elements: list[Element]) -> Any:
     for timestamp, value in elements:
         contents = add(contents, value, timestamp)
     return contents
+
+
+class OpenContents:
+    """The contents of the windows of a step in one task; counts how many windows hold something."""
+
+    def __init__(self, cells: ValueCells, scope: Scope) -> None:
+        self.get = cells.get
+        self._put = cells.put
+        self._count = scope.count
+
+    def replace(self, pair: tuple[bytes, bytes], known: Any, new: Any) -> None:
+        """Put `new` in the place of `known`, which is what `get` has returned; None is an empty window."""
+        opened = (new is not None) - (known is not None)
+        if opened:
+            self._count(OPEN_WINDOWS, opened)
+        self._put(pair, new)

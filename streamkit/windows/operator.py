@@ -12,7 +12,7 @@ from streamkit.operators.stateless import missing_key
 from streamkit.operators.step import Fire, Push, Scope, Timers
 from streamkit.state.spec import StoreSpec
 from streamkit.windows.assigners import Aligned, Counting, Everything
-from streamkit.windows.contents import add_element, adding_to_accumulator
+from streamkit.windows.contents import OpenContents, add_element, adding_to_accumulator
 from streamkit.windows.definition import WindowDefinition
 from streamkit.windows.finishing import Process, finishing
 from streamkit.windows.late import late_way
@@ -40,7 +40,7 @@ class WindowOperator:
         self.step = step
         self.trigger = windows.trigger
         self.is_event_time = windows.is_event_time
-        self.contents = scope.window_cells(step.contents_store)
+        self.contents = OpenContents(scope.window_cells(step.contents_store), scope)
         # At the end of all input timers of both kinds come due; those that are bound last fire first.
         self.processing = _timers(scope, step.processing_timers, self._firing(is_event=False))
         self.event = _timers(scope, step.event_timers, self._firing(is_event=True))
@@ -91,7 +91,7 @@ class WindowOperator:
         """Add a record to a window and let the trigger decide; whether the window was empty before."""
         pair = key, slot.namespace
         known = self.contents.get(pair)
-        self.contents.put(pair, self.add(known, value, timestamp))
+        self.contents.replace(pair, known, self.add(known, value, timestamp))
         ctx = self.ctx.enter(key, slot.namespace, slot.cleanup)
         decision = self.trigger.on_record(value, timestamp, slot.window, ctx)
         if decision is not Decision.CONTINUE:
@@ -104,12 +104,13 @@ class WindowOperator:
         contents = self.contents.get(pair)
         if contents is None:
             return
+        kept = contents
         if decision.fires:
             kept = self.finish(key, slot.window, contents, self._result_time(slot.window, time))
-            if kept is not contents:
-                self.contents.put(pair, kept or None)
         if decision.purges:
-            self.contents.delete(pair)
+            self.contents.replace(pair, contents, None)
+        elif kept is not contents:
+            self.contents.replace(pair, contents, kept or None)
 
     def on_timer(self, key: bytes, time: int, namespace: bytes, *, is_event: bool) -> None:
         """A timer of a window has come due: the trigger's, or that of its cleanup."""
@@ -134,8 +135,10 @@ class WindowOperator:
 
     def close(self, key: bytes, slot: Slot, time: int) -> None:
         """Forget a window for good."""
-        if self.contents.get((key, slot.namespace)) is not None:
-            self.contents.delete((key, slot.namespace))
+        pair = key, slot.namespace
+        known = self.contents.get(pair)
+        if known is not None:
+            self.contents.replace(pair, known, None)
         self.clear_trigger(key, slot)
         if self.process is not None:
             self.process.clear(key, slot.window, self._result_time(slot.window, time))

@@ -16,7 +16,7 @@ from streamkit.operators.fused import INDENT, fuse_push
 from streamkit.operators.stateless import missing_key
 from streamkit.operators.step import Code, Fire, Push, Scope
 from streamkit.windows.assigners import Aligned, Tumbling
-from streamkit.windows.contents import Reducing, adding_to_accumulator
+from streamkit.windows.contents import OpenContents, Reducing, adding_to_accumulator
 from streamkit.windows.definition import WindowDefinition
 from streamkit.windows.finishing import sending
 from streamkit.windows.late import late_way
@@ -92,6 +92,7 @@ class _PlainWindows:
         # Windows that are past their end and wait for late records: these fire again at each.
         self._past: set[bytes] = set()
         self._cells = scope.window_cells(step.contents_store)
+        self._contents = OpenContents(self._cells, scope)
         self._timers = scope.timers(timers_store, self._firing())
         self._add = adding_to_accumulator(self._fold)
         self._send = sending(step, following)
@@ -146,8 +147,9 @@ class _PlainWindows:
             return
         pair = key, namespace
         is_known = self._cells.cache.get(pair) is not None
-        new = self._add(self._cells.get(pair), value, timestamp)
-        self._cells.put(pair, new)
+        known = self._contents.get(pair)
+        new = self._add(known, value, timestamp)
+        self._contents.replace(pair, known, new)
         is_past = self._is_event_time and window.max_timestamp <= now
         if is_past:
             self._past.add(namespace)
@@ -165,17 +167,16 @@ class _PlainWindows:
     def _firing(self) -> Fire:
         def fire(key: bytes, time: int, namespace: bytes, step: str = self._name) -> None:  # noqa: ARG001
             pair = key, namespace
-            contents = self._cells.get(pair)
+            contents = self._contents.get(pair)
             if contents is None:
                 return
             window = decode_namespace(namespace)
-            # Without lateness every timer is the end of its window, even one that was set when there was some.
-            if not self._is_updating and (time == self._end(window) or not self._lateness):
+            if time == self._end(window) and not self._is_updating:
                 self.update(key, namespace, contents)
             cleanup = self._cleanup(window)
             if time >= cleanup:
                 self._past.discard(namespace)
-                self._cells.delete(pair)
+                self._contents.replace(pair, contents, None)
             else:
                 self._past.add(namespace)
                 self._set_timer(key, cleanup, namespace)

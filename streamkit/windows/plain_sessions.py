@@ -45,7 +45,8 @@ class PlainSessions(SessionOperator):
                     end = new.end
                     self.stored.put(key, [(start, end, home_start, home_end)])
                 pair = key, encode_namespace(Window(home_start, home_end))
-                self.contents.put(pair, self.add(self.contents.get(pair), value, timestamp))
+                known = self.contents.get(pair)
+                self.contents.replace(pair, known, self.add(known, value, timestamp))
                 if self._is_updating:
                     self.act(Decision.FIRE, key, self.slot(Window(start, end), pair[1]), timestamp)
                 return
@@ -84,7 +85,8 @@ class PlainSessions(SessionOperator):
 
     def _put(self, key: bytes, slot: Slot, value: Any, timestamp: int) -> None:
         pair = key, slot.namespace
-        self.contents.put(pair, self.add(self.contents.get(pair), value, timestamp))
+        known = self.contents.get(pair)
+        self.contents.replace(pair, known, self.add(known, value, timestamp))
         if self._is_updating or (self._lateness and self._is_past(slot)):
             self.act(Decision.FIRE, key, slot, timestamp)
 

@@ -97,9 +97,9 @@ class SessionOperator(WindowOperator):
             contents = self.contents.get((key, each.namespace))
             if contents is not None:
                 merged = contents if merged is None else self._merge(merged, contents)
-                self.contents.delete((key, each.namespace))
+                self.contents.replace((key, each.namespace), contents, None)
         if merged is not known:
-            self.contents.put((key, first.namespace), merged)
+            self.contents.replace((key, first.namespace), known, merged)
 
     def expect_more(self, key: bytes, slot: Slot, time: int) -> None:
         """As `WindowOperator.expect_more`. Its end may have moved since the timer was set."""

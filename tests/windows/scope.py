@@ -36,6 +36,8 @@ class ScopeTimers:
         return self._scope.watermark if self.is_event else self._scope.wall_ms
 
     def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
+        # A timer that is due when a record sets it would fire at some later record, and nobody knows at which.
+        assert self._scope.is_firing or not self.is_event or time > self.now
         self.cells.add(key, time, namespace)
 
     def remove(self, key: bytes, time: int, namespace: bytes = b"") -> None:
@@ -52,6 +54,7 @@ class WindowScope(FakeScope):
         self.wall_ms = wall_ms
         self.counts: Counter[str] = Counter()
         self.all_timers: list[ScopeTimers] = []
+        self.is_firing = False
         self._group_prefixes = GroupPrefixes()
 
     def restarted(self) -> "WindowScope":
@@ -90,8 +93,10 @@ class WindowScope(FakeScope):
                 self._fire(timers, self.wall_ms)
 
     def _fire(self, timers: ScopeTimers, up_to: int) -> None:
+        self.is_firing = True
         while (timer := timers.cells.pop_due(up_to)) is not None:
             timers.fire(*timer)
+        self.is_firing = False
 
     def end_span(self) -> None:
         super().end_span()

@@ -12,6 +12,8 @@ from streamkit.windows import (
     Evictor,
     TimeEvictor,
     Window,
+    WindowContext,
+    WindowProcess,
     everything,
     session,
     tumbling,
@@ -90,6 +92,31 @@ def test_an_evictor_of_the_user_may_leave_nothing_and_then_there_is_no_result() 
     assert fired(each, 2, 2, 2) == [[4], [4, 2, 2, 2]]
     each.advance(1_000)
     assert each.rows == {}
+
+
+class Nothing(Evictor[int]):
+    def before(self, elements: list[tuple[int, int]], window: Window) -> list[tuple[int, int]]:  # noqa: ARG002
+        return []
+
+
+def test_what_is_left_of_nothing_is_no_row() -> None:
+    each = task(Nothing())
+    assert fired(each, 1, 2, 3) == []
+    assert each.rows == {}
+
+
+def test_a_process_is_not_called_for_nothing() -> None:
+    class Fails(WindowProcess[str, int, int]):
+        def process(self, key: str, window: Window, elements: list[int], ctx: WindowContext[int]) -> None:
+            raise AssertionError
+
+    windows = windowing(everything(), trigger=CountTrigger(1), evictor=Nothing())
+    each = Task(WindowStep(name="w", windows=windows, process=Fails(), value_type=int))
+    assert fired(each, 1) == []
+
+
+def test_a_fold_that_comes_to_none_is_no_result() -> None:
+    assert fired(task(CountEvictor(2), Reducing("r", lambda *_: None, int)), 1, 2, 3) == []
 
 
 def test_an_evictor_keeps_elements_and_says_so_in_its_store() -> None:

@@ -27,6 +27,7 @@ from streamkit.windows import (
     sliding,
     tumbling,
 )
+from streamkit.windows import operator as operator_module
 from streamkit.windows import plain as plain_module
 from streamkit.windows.contents import Reducing
 from streamkit.windows.definition import emitting, windowing
@@ -35,7 +36,7 @@ from streamkit.windows.step import WindowStep
 from tests.operators.scope import steps_in
 from tests.operators.test_keyed import Average
 from tests.windows.reference import Model, Rules
-from tests.windows.scope import Task
+from tests.windows.scope import Task, WindowScope
 from tests.windows.streams import Happening, Ran, assigner_of, happenings, step_of
 from tests.windows.test_against_reference import aligned, sessions
 
@@ -134,6 +135,21 @@ def test_the_clock_on_the_wall_knows_both_ways_too(fold: Any, make: Any) -> None
     assert short.rows == long.rows == {}
 
 
+def test_a_session_that_has_grown_on_the_short_way_fires_on_the_long_one() -> None:
+    """Its timer is still where its end was before it grew."""
+    windows, fold = session(milliseconds(10)), sum_of(int)
+    task = Task(step(windows, fold, lateness=milliseconds(50)))
+    task.push(b"a", 1, 0)
+    task.push(b"a", 2, 8)
+    task.step = step(windows, fold, lateness=milliseconds(50), trigger=TheLongWay())
+    task.restart()
+    task.advance(17)
+    assert values(task) == [3]
+    task.advance(MAX_TIME)
+    assert values(task) == []
+    assert task.rows == {}
+
+
 @settings(deadline=None)
 @given(st.one_of(aligned(), sessions()), happenings(), st.sets(st.integers(0, 60)))
 def test_a_pipeline_may_change_from_one_way_to_the_other_and_keep_its_windows(
@@ -167,21 +183,21 @@ def test_a_pipeline_may_change_from_one_way_to_the_other_and_keep_its_windows(
     assert ran.task.late_records == len(model.late)
 
 
-@pytest.mark.parametrize("windows", [TEN, session(milliseconds(10))], ids=["plain", "sessions"])
+@pytest.mark.parametrize("windows", [TEN, session(milliseconds(10))], ids=["aligned", "sessions"])
 @pytest.mark.parametrize(("old", "new"), [(0, 20), (20, 0), (20, 5), (5, 20)])
-def test_another_lateness_leaves_nothing_behind_and_loses_nothing(windows: Any, old: int, new: int) -> None:
+@pytest.mark.parametrize("trigger", [None, TheLongWay()], ids=["short", "long"])
+def test_another_lateness_leaves_nothing_behind_and_loses_nothing(
+    windows: Any, old: int, new: int, trigger: Any
+) -> None:
     """Windows that were opened with one lateness are closed with another."""
     for changed_at in (3, 12, 16):
-        task = Task(step(windows, Reducing("all", lambda a, b: a | b, int), lateness=milliseconds(old)))
+        fold = Reducing("all", lambda a, b: a | b, int)
+        task = Task(step(windows, fold, lateness=milliseconds(old), trigger=trigger))
         seen = 0
         late = []
         for time in range(40):
             if time == changed_at:
-                task.step = step(
-                    windows,
-                    Reducing("all", lambda a, b: a | b, int),
-                    lateness=milliseconds(new),
-                )
+                task.step = step(windows, fold, lateness=milliseconds(new), trigger=trigger)
                 task.restart()
             before = task.late_records
             task.push(b"a", 1 << time, max(time - 12, 0))
@@ -197,8 +213,9 @@ def test_another_lateness_leaves_nothing_behind_and_loses_nothing(windows: Any, 
 @pytest.mark.parametrize("windows", [TEN, session(milliseconds(10))], ids=["plain", "sessions"])
 @pytest.mark.parametrize("lateness", [0, 20])
 @pytest.mark.parametrize("old", ["update", "never"])
+@pytest.mark.parametrize("times", [(5, 6), (3, 3)], ids=["later", "same"])
 def test_what_comes_after_a_change_of_the_trigger_is_in_a_result(
-    windows: Any, lateness: int, old: str
+    windows: Any, lateness: int, old: str, times: tuple[int, int]
 ) -> None:
     """The old trigger has set no timer for the end of the windows that are open."""
     fold = Reducing("all", lambda a, b: a | b, int)
@@ -213,8 +230,8 @@ def test_what_comes_after_a_change_of_the_trigger_is_in_a_result(
     task.step = step(windows, fold, lateness=allowed)
     task.restart()
     values(task)
-    task.push(b"a", 2, 5)
-    task.push(b"a", 4, 6)
+    task.push(b"a", 2, times[0])
+    task.push(b"a", 4, times[1])
     task.advance(15)
     assert values(task) == [7]
     task.advance(MAX_TIME)
@@ -341,6 +358,30 @@ def test_panes_forget_all_when_they_are_many(monkeypatch: pytest.MonkeyPatch) ->
         task.advance(MAX_TIME)
         each_in = 1 if windows is TEN else 2
         assert sum(values(task)) == len(range(0, 200, 7)) * each_in
+    panes = plain_module.Panes(TEN)
+    only = plain_module.OnlyNamespaces(panes)
+    assert len({only[start] for start in range(0, 100, 10)}) == 10
+    assert len(panes) <= 3
+    assert len(only) <= 3
+
+
+def test_windows_that_are_past_their_end_are_forgotten_when_they_close() -> None:
+    scope = WindowScope()
+    windows = plain_module._PlainWindows(step(lateness=milliseconds(5)), lambda *_: None, scope)
+    for namespace in windows._panes[0]:
+        windows.enter(b"a", namespace, 1, 5)
+        scope.advance(9)
+        assert windows._past == {namespace}
+        scope.advance(14)
+        assert windows._past == set()
+
+
+def test_the_long_way_forgets_its_panes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_module, "REMEMBERED_PANES_MAX", 3)
+    windows = operator_module.WindowOperator(step(), lambda *_: None, WindowScope())
+    for time in range(0, 200, 7):
+        windows.take(b"a", 1, time, time)
+    assert len(windows._panes) <= 3
 
 
 def test_windows_at_the_end_of_time_close_with_it() -> None:
@@ -353,3 +394,4 @@ def test_windows_at_the_end_of_time_close_with_it() -> None:
         task.advance(MAX_TIME)
         assert [value for _, value, _ in task.out] == [1, 1]
         assert task.out[-1][2] == MAX_TIME
+        assert len(task.rows) == 1, "the other one would have closed later than time goes"

@@ -177,6 +177,21 @@ def test_counts_of_sessions_add_up_when_they_become_one() -> None:
     assert feed(each, (9, 4)) == [[1, 2, 3, 4]]
 
 
+def test_a_session_that_grows_takes_the_timers_of_its_former_self_with_it() -> None:
+    times: list[int] = []
+
+    class Noted(EventTimeTrigger):
+        def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:
+            times.append(time)
+            return super().on_event_time(time, window, ctx)
+
+    each = task(Noted(), SESSION)
+    feed(each, (0, 1), (5, 2), (20, 3), (14, 4))
+    each.advance(100)
+    assert feed(each) == [[1, 2, 3, 4]]
+    assert times == [29]
+
+
 def test_delta_fires_when_a_value_is_far_from_the_one_it_last_fired_at() -> None:
     each = task(DeltaTrigger[int](3, lambda last, new: new - last))
     assert feed(each, (1, 10), (2, 13), (3, 14), (4, 17), (5, 18)) == [[10, 13, 14], [10, 13, 14, 17, 18]]
@@ -208,6 +223,13 @@ def test_a_timeout_fires_what_another_trigger_leaves_waiting() -> None:
     assert feed(each, (1, 5)) == [[1, 2, 3, 4, 5]]
     each.pass_time(100)
     assert feed(each) == []
+    each.advance(9)
+    assert each.rows == {}
+
+
+def test_a_timeout_goes_with_its_window() -> None:
+    each = task(TimeoutTrigger(CountTrigger(3), milliseconds(5)))
+    feed(each, (1, 1))
     each.advance(9)
     assert each.rows == {}
 
@@ -286,6 +308,20 @@ def test_a_trigger_cannot_remove_the_timer_that_cleans_up() -> None:
     each = task(Rude(1))
     feed(each, (1, 1))
     each.advance(9)
+    assert each.rows == {}
+
+
+def test_nor_can_it_by_the_clock() -> None:
+    class Rude(CountTrigger):
+        uses_processing_time = True
+
+        def on_record(self, value: int, timestamp: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
+            ctx.remove_processing_timer(window.end)
+            return Decision.CONTINUE
+
+    each = task(Rude(1), tumbling(milliseconds(10), time="processing"))
+    feed(each, (1, 1))
+    each.pass_time(10)
     assert each.rows == {}
 
 
