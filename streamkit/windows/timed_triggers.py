@@ -28,7 +28,6 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
         if window.max_timestamp <= watermark:
             return Decision.FIRE
         if ctx.state is None:
-            ctx.add_event_timer(window.max_timestamp)
             # A multiple that the watermark has passed already brings nothing that the next one would not.
             reached = max(timestamp, watermark)
             self._set(reached - reached % self.interval + self.interval, window, ctx)
@@ -49,16 +48,15 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
         # What was set for the end of a window that has fired already is over; the record that follows sets it anew.
         ahead = [time for time in ctx.merged if time > ctx.watermark]
         if ahead:
-            ctx.add_event_timer(window.max_timestamp)
             self._set(min(ahead), window, ctx)
 
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:  # noqa: ARG002
         """As `Trigger.clear`."""
-        ctx.remove_event_timer(window.max_timestamp)
         if ctx.state is not None:
             ctx.remove_event_timer(ctx.state)
 
     def _set(self, time: int, window: Window, ctx: TriggerContext) -> None:
+        """Fire next at `time`, or at the end of the window if that comes first; so the end is always reached."""
         ctx.state = min(time, window.max_timestamp)
         ctx.add_event_timer(ctx.state)
 

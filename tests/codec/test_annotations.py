@@ -62,7 +62,7 @@ class Caller:
         (lost, None),
         (len, None),
     ],
-    ids=str,
+    ids=lambda each: getattr(each, "__name__", type(each).__name__),
 )
 def test_a_function_says_what_it_returns_or_nothing(function: Callable[..., Any], kind: Any) -> None:
     assert returned_type(function) is kind
@@ -81,7 +81,7 @@ def test_a_function_says_what_it_returns_or_nothing(function: Callable[..., Any]
         (int, None),
         (None, None),
     ],
-    ids=str,
+    ids=lambda each: getattr(each, "__name__", type(each).__name__),
 )
 def test_a_collection_says_what_is_in_it(collection: Any, kind: Any) -> None:
     assert item_type(collection) == kind

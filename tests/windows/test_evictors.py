@@ -107,7 +107,7 @@ def test_what_is_left_of_nothing_is_no_row() -> None:
 
 def test_a_process_is_not_called_for_nothing() -> None:
     class Fails(WindowProcess[str, int, int]):
-        def process(self, key: str, window: Window, elements: list[int], ctx: WindowContext[int]) -> None:
+        def process(self, key: str, window: Window, elements: list[int], ctx: WindowContext[int]) -> None:  # noqa: ARG002
             raise AssertionError
 
     windows = windowing(everything(), trigger=CountTrigger(1), evictor=Nothing())

@@ -306,7 +306,7 @@ def test_a_trigger_cannot_remove_the_timer_that_cleans_up() -> None:
             return Decision.CONTINUE
 
     each = task(Rude(1))
-    feed(each, (1, 1))
+    feed(each, (1, 1), (2, 2))
     each.advance(9)
     assert each.rows == {}
 
@@ -320,7 +320,7 @@ def test_nor_can_it_by_the_clock() -> None:
             return Decision.CONTINUE
 
     each = task(Rude(1), tumbling(milliseconds(10), time="processing"))
-    feed(each, (1, 1))
+    feed(each, (1, 1), (2, 2))
     each.pass_time(10)
     assert each.rows == {}
 
