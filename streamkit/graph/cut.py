@@ -25,6 +25,7 @@ from streamkit.operators.exchange import ShuffleStep, WriteStep
 from streamkit.operators.process import ProcessStep
 from streamkit.operators.step import Step
 from streamkit.state.keys import store_ids
+from streamkit.windows.step import WindowStep
 
 
 def cut(graph: Graph, generation: int = 1) -> Plan:
@@ -234,8 +235,8 @@ def _in_order(groups: list[_Group]) -> list[_Group]:
 def _clean(group: _Group, inputs: tuple[Input, ...], after: dict[int, tuple[int, ...]]) -> list[bool]:
     """For each step whether a record that raises in it has left nothing behind.
 
-    It has not if no step above may have effects, and if no other branch was served before. A process step may have
-    effects before it raises itself.
+    It has not if no step above may have effects, and if no other branch was served before. A process or window step
+    may have effects before it raises itself.
     """
     above = [True] * len(group.workers)
     for each in inputs:
@@ -246,6 +247,6 @@ def _clean(group: _Group, inputs: tuple[Input, ...], after: dict[int, tuple[int,
             for place, target in enumerate(after[node.id]):
                 above[target] &= above[number] and not node.step.has_effects and place == 0
     return [
-        is_clean and not (isinstance(node, Operation) and isinstance(node.step, ProcessStep))
+        is_clean and not (isinstance(node, Operation) and isinstance(node.step, ProcessStep | WindowStep))
         for is_clean, node in zip(above, group.workers, strict=True)
     ]

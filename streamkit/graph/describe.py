@@ -8,7 +8,7 @@ from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage, StageStep
 from streamkit.operators.exchange import ShuffleStep, WriteStep
-from streamkit.state.spec import StoreSpec
+from streamkit.state.spec import TIMERS, StoreSpec
 
 _KINDS = {
     "Map": "map",
@@ -19,6 +19,7 @@ _KINDS = {
     "Reduce": "reduce",
     "Aggregate": "aggregate",
     "ProcessStep": "process",
+    "WindowStep": "window",
     "WriteStep": "write",
     "ShuffleStep": "key_by",
 }
@@ -111,6 +112,8 @@ def _arrow(each: Input) -> str:
 
 def _store(store: StoreSpec) -> str:
     types = type_name(store.value_type)
+    if store.kind in TIMERS:
+        return f"{store.name}: timers in {store.kind.removesuffix('_timers')} time"
     if store.kind == "map":
         types = f"{type_name(store.map_key_type)} -> {types}"
     return f"{store.name}: {store.kind} of {types}, version {store.version}"

@@ -1,7 +1,9 @@
 from streamkit.graph.pipeline import pipeline
 from streamkit.graph.plan import Plan
 from streamkit.graph.policy import ErrorPolicy, fail
+from streamkit.model.duration import seconds
 from streamkit.operators.exchange import ShuffleStep
+from streamkit.windows import tumbling
 from tests.graph.shop import (
     Click,
     Dedup,
@@ -190,3 +192,10 @@ def test_the_error_policy_is_in_the_plan() -> None:
 
 def test_writing_the_totals_needs_nothing_more() -> None:
     assert top_pages().plan().sinks() == (totals.name,)
+
+
+def test_a_record_that_raises_in_a_window_may_have_left_a_trace() -> None:
+    p = pipeline("p")
+    windows = p.read(clicks).key_by(by_page).window(tumbling(seconds(1)))
+    windows.count(name="n").peek(print)
+    assert [each.fails_clean for each in p.plan().stage("by_page").steps] == [False, False]

@@ -120,6 +120,18 @@ def test_continuous_event_time_skips_multiples_that_are_over_already() -> None:
     assert feed(each) == [[1]]
 
 
+def test_a_session_that_had_fired_at_its_end_and_grows_goes_on_with_the_next_multiple() -> None:
+    each = task(ContinuousEventTimeTrigger(milliseconds(4)), SESSION, lateness=12)
+    feed(each, (0, 1))
+    each.advance(12)
+    assert feed(each) == [[1]] * 3  # at 4, at 8 and at its end
+    assert feed(each, (8, 2)) == []
+    each.advance(15)
+    assert feed(each) == []
+    each.advance(17)
+    assert feed(each) == [[1, 2]] * 2  # at 16 and at its end
+
+
 @pytest.mark.parametrize(
     "trigger",
     [ContinuousEventTimeTrigger(milliseconds(4)), ContinuousProcessingTimeTrigger(milliseconds(4))],
