@@ -48,8 +48,8 @@ producer = {
 }
 flow = Dataflow("window")
 hits = op.input("in", flow, KafkaSource([BOOTSTRAP], [IN], tail=False, batch_size=5000, add_config=consumer))
-# Bytewax has one watermark per key. Partitions are read one after the other in batches, so nothing is late for its key.
-clock = win.EventClock(lambda value: value[0], wait_for_system_duration=timedelta(0))
+# Its watermark also runs with the system clock, so with a shorter wait records are late whenever the process pauses.
+clock = win.EventClock(lambda value: value[0], wait_for_system_duration=timedelta(hours=1))
 windower = win.TumblingWindower(length=timedelta(seconds=WINDOW_S), align_to=ALIGNED_TO)
 counts = win.fold_window(
     "count",
