@@ -93,13 +93,14 @@ class InMemory:
         await writer.open()
         outbox = Outbox(writer)
         partitions = sum(each.topic == VIEWS.name for each in self._positions)
-        append = outbox.appender(VIEWS.name, KafkaPartitions(partitions), partitions)
+        partition_of, lane = KafkaPartitions(partitions), outbox.lane(VIEWS.name, partitions)
         sent = bots = 0
         began = time.monotonic()
         while sent < int(rate * seconds):
             due = int(rate * min(time.monotonic() - began, seconds)) - sent
             for view in make_views(due, choose):
-                append(view.user.encode(), msgspec.json.encode(view), view.at)
+                user = view.user.encode()
+                lane.add(partition_of[user], user, msgspec.json.encode(view), view.at)
                 bots += not is_human(view)
             sent += due
             await writer.commit(Commit(outbox.take(), {}, Member("", "", -1)))

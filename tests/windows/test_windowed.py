@@ -107,7 +107,7 @@ stage by_page
      └─ filter per_minute_on_time
         └─ write -> per-minute
   state per_minute: window of int, version 1
-  state per_minute.event_timers: event_timers of bool, version 1""")
+  state per_minute.event_timers: timers in event time""")
     assert set(p.plan().sinks()) == {"late-clicks", "per-minute"}
 
 
