@@ -27,6 +27,8 @@ def demo(tmp_path: Path, *arguments: str, **environment: str) -> "subprocess.Pop
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A runner that spreads tests over processes ignores Ctrl-C in them, and a child would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
 
 

@@ -115,6 +115,11 @@ class Harness:
         """Stop everything; called at the end of a `with` block."""
         for worker in self.workers:
             self._kill(worker)
+        left = asyncio.all_tasks(self._loop)
+        if left:  # heartbeats and requests of those that were killed
+            for work in left:
+                work.cancel()
+            self._do(asyncio.wait(left))
         self._loop.close()
         if self._is_quiet:
             structlog.reset_defaults()
