@@ -202,6 +202,16 @@ def fold(history: Mapping[int, RawRecord], end: int) -> dict[bytes, bytes]:
     return state
 
 
+def changed_behind(history: Mapping[int, RawRecord], offset: int) -> set[bytes]:
+    """The keys of which there is a committed record from this offset on."""
+    return {
+        key
+        for at, (key, _, transaction) in history.items()
+        if at >= offset and key is not None
+        if transaction is None or transaction.outcome is Outcome.COMMITTED
+    }
+
+
 def check_state(world: World) -> Iterable[str]:
     """I7: the live state of every running task is the fold of its changelog, and every task has one owner."""
     owners: dict[TaskId, str] = {}
@@ -232,7 +242,11 @@ def live(task: Task) -> dict[bytes, bytes]:
 
 
 def check_disks(world: World) -> Iterable[str]:
-    """I7: every store on every disk, in use or left behind, is the changelog up to the offset it names."""
+    """I7: every store on every disk, in use or left behind, is the changelog up to the offset it names.
+
+    One that was being restored when the log was compacted may have missed what a record behind that offset replaces:
+    whoever goes on restoring gets that record too.
+    """
     changelogs = {stage.name: stage.changelog for stage in world.plan.stages}
     for number, disk in enumerate(world.disks):
         for name, content in sorted(disk._contents.items()):
@@ -242,8 +256,13 @@ def check_disks(world: World) -> Iterable[str]:
             if content.changelog_offset > at.end_offset:
                 yield f"I7: disk {number}, {name}, stands at {content.changelog_offset} of {at.end_offset}"
             wanted = fold(history, content.changelog_offset)
-            if content.entries != wanted:
-                yield f"I7: disk {number}, {name}: {difference(content.entries, wanted)}"
+            got = content.entries
+            if got != wanted and world.trace.counts["compact"]:
+                replaced = changed_behind(history, content.changelog_offset)
+                wanted = {key: data for key, data in wanted.items() if key not in replaced}
+                got = {key: data for key, data in got.items() if key not in replaced}
+            if got != wanted:
+                yield f"I7: disk {number}, {name}: {difference(got, wanted)}"
 
 
 def check_open(world: World) -> Iterable[str]:
