@@ -146,8 +146,10 @@ class BrokerFetch:
         return out_of_range
 
     def _accept(self, feed: Feed, fetched: Fetched) -> None:
+        # What is read soon stays where it arrived. A paused partition gets a copy: it would keep the others' bytes too.
+        data = bytes(fetched.data) if feed.paused else fetched.data
         try:
-            chunk = Chunk(feed.partition, feed.position, fetched.data, fetched.aborted)
+            chunk = Chunk(feed.partition, feed.position, data, fetched.aborted)
         except Misconfigured as error:
             self._intake.fail(feed, error)
             return

@@ -2,7 +2,7 @@
 
 The broker serves one request per connection at a time, so fetching, producing and coordination each get a lane (a
 connection of their own per broker): a long poll never delays a commit or a heartbeat.
-All that is used of the client beyond its documented classes is named here and pinned by
+All that is used of the client beyond its documented classes is named here and in `frames.py`, and pinned by
 `tests/kafka/test_client_surface.py`.
 """
 
@@ -26,6 +26,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
 from streamkit.errors import Misconfigured
+from streamkit.kafka.frames import receive_whole
 from streamkit.kafka.refusal import explain
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
@@ -81,7 +82,7 @@ class Connection:
             "request_timeout_ms": int(self._request_timeout_s * 1000),
             **_security_arguments(self._security),
         }
-        client = AIOKafkaClient(bootstrap_servers=self.brokers, **arguments)
+        client = _Client(bootstrap_servers=self.brokers, **arguments)
         try:
             await client.bootstrap()
         except KafkaError as error:
@@ -154,6 +155,16 @@ class Connection:
     async def transaction_coordinator(self, writer_id: str) -> int:
         """The broker that coordinates this transactional id; raises the client's retriable errors."""
         return int(await self._client.coordinator_lookup(CoordinationType.TRANSACTION, writer_id))
+
+
+class _Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
+    """The client, with connections that receive as `frames.py` tells."""
+
+    async def _get_conn(self, node_id: int, **how: Any) -> Any:
+        connection = await super()._get_conn(node_id, **how)
+        if connection is not None:
+            receive_whole(connection)
+        return connection
 
 
 def _security_arguments(security: Security) -> dict[str, Any]:

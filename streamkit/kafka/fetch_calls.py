@@ -55,13 +55,16 @@ class FetchLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A partition that had something to say: an error code, or records."""
+    """A partition that had something to say: an error code, or records.
+
+    `data` is a part of the whole answer, and keeps all of it in memory.
+    """
 
     topic: str
     partition: int
     error: int
     aborted: list[Aborted]
-    data: bytes
+    data: memoryview
 
 
 def asked(partition: int, offset: int, bytes_max: int) -> bytes:
@@ -83,11 +86,12 @@ def fetch(
 
 def _read_fetch(fields: Fields) -> list[Fetched]:
     """Only partitions with an error or with records; this runs hundreds of times a second, hence no cursor."""
-    buffer = fields.buffer
-    _, error, _, topics = _ANSWER_HEAD.unpack_from(buffer)
+    buffer, at = fields.buffer, fields.at
+    _, error, _, topics = _ANSWER_HEAD.unpack_from(buffer, at)
     if error:  # only fetch sessions have one here; it makes the client drop the connection, and us try again
         raise ValueError(f"a fetch without a session answered error code {error}")
-    at = _ANSWER_HEAD.size
+    at += _ANSWER_HEAD.size
+    whole = memoryview(buffer)
     found = []
     for _ in range(topics):
         (size,) = _TOPIC_SIZE.unpack_from(buffer, at)
@@ -104,10 +108,9 @@ def _read_fetch(fields: Fields) -> list[Fetched]:
             _, size = _RECORDS.unpack_from(buffer, at)
             at += 8
             if size > 0 or error:
-                # A copy, so that one paused partition does not keep the whole answer in memory.
                 end = at + max(0, size)
                 ends = list(_ABORTED.iter_unpack(buffer[begun : at - 8])) if aborted > 0 else []
-                found.append(Fetched(name.decode(), partition, error, ends, buffer[at:end]))
+                found.append(Fetched(name.decode(), partition, error, ends, whole[at:end]))
                 at = end
     return found
 

@@ -39,7 +39,7 @@ def produce(
     for topic, parts in topics.items():
         body += (compact_string(topic), uvarint(len(parts) // 4 + 1), *parts, _NO_TAGS)
     body.append(_NO_TAGS)
-    return Call(PRODUCE_KEY, version, b"".join(body), _read_acks)
+    return Call(PRODUCE_KEY, version, body, _read_acks)
 
 
 def _read_acks(fields: Fields) -> list[Ack]:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.record.util import calc_crc32c
 
 from streamkit.errors import Misconfigured
+from streamkit.kafka.checksum import crc32c
 from streamkit.kafka.compression import DECOMPRESSED_BYTES_MAX, decompress
 from streamkit.kafka.ports import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
@@ -64,7 +64,7 @@ class Chunk:
     )
 
     def __init__(
-        self, partition: TopicPartition, position: int, data: bytes, aborted: Sequence[Aborted] = ()
+        self, partition: TopicPartition, position: int, data: Bytes, aborted: Sequence[Aborted] = ()
     ) -> None:
         """Cut the bytes that were fetched at `position`.
 
@@ -74,7 +74,7 @@ class Chunk:
         self.partition = partition
         self.position = position
         self.size = len(data)
-        self._data = data
+        self._data = memoryview(data)
         self._cuts = _cut(partition, position, data)
         self._at = 0
         # By first offset, the last one first, so that the next to come is popped from the end.
@@ -111,9 +111,8 @@ class Chunk:
 
     def _open(self, cut: Cut, opened: list[Iterable[LogRecord]]) -> int:
         start, end, base_offset, _, crc, attributes, _ = cut
-        whole = start == 0 and end == self.size
-        batch: Bytes = self._data if whole else memoryview(self._data)[start:end]
-        if calc_crc32c(memoryview(batch)[_CHECKED_FROM:]) != crc:
+        batch: memoryview | bytearray = self._data[start:end]
+        if crc32c(self._data[start + _CHECKED_FROM : end]) != crc:
             raise damaged(self.partition, base_offset, "its checksum does not match its data")
         if (self._aborted or self._aborting) and self._is_aborted(cut, batch):
             return 0
@@ -165,7 +164,7 @@ def damaged(partition: TopicPartition, offset: int, what: str) -> Misconfigured:
     )
 
 
-def _cut(partition: TopicPartition, position: int, data: bytes) -> list[Cut]:
+def _cut(partition: TopicPartition, position: int, data: Bytes) -> list[Cut]:
     """Where each whole batch begins and ends; a cut-off batch at the end is left to the next fetch."""
     cuts: list[Cut] = []
     size = len(data)

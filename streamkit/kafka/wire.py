@@ -6,7 +6,7 @@ A `Call` looks to the client's connection like one of its own requests.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamkit.errors import Misconfigured
@@ -68,9 +68,9 @@ class Fields:
 
     __slots__ = ("at", "buffer")
 
-    def __init__(self, buffer: bytes) -> None:
+    def __init__(self, buffer: bytes, at: int = 0) -> None:
         self.buffer = buffer
-        self.at = 0
+        self.at = at
 
     def int8(self) -> int:
         """One signed byte."""
@@ -149,16 +149,16 @@ class Fields:
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
 
-class _Packed:
-    """Bytes posing as one of the client's structures."""
+class _NoHeader:
+    """Poses as the client's request header, and is empty: adding nothing to a large body does not copy it."""
 
-    __slots__ = ("content",)
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
+    __slots__ = ()
 
     def encode(self) -> bytes:
-        return self.content
+        return b""
+
+
+_NO_HEADER = _NoHeader()
 
 
 class _Correlation:
@@ -179,22 +179,24 @@ class _Decoder(Generic[R]):
         self.read = read
 
     def decode(self, buffer: Any) -> R:
-        return self.read(Fields(buffer.read()))
+        # The client's buffer gives away the bytes it was made of; reading them out would copy a whole fetch.
+        return self.read(Fields(buffer.getvalue(), buffer.tell()))
 
 
 class Call(Generic[R]):
     """One request: API key, exact version, packed body, and the function that reads the answer.
 
+    A large body is given in parts, which are joined once, behind the header, when the request is sent.
     `flexible` says whether this version has tagged headers; `flexible_answer` is only different for ApiVersions.
     """
 
-    __slots__ = ("RESPONSE_TYPE", "body", "flexible", "flexible_answer", "key", "version")
+    __slots__ = ("RESPONSE_TYPE", "_head", "_parts", "flexible", "flexible_answer", "key", "version")
 
     def __init__(
         self,
         key: int,
         version: int,
-        body: bytes,
+        body: bytes | Sequence[bytes],
         read: Callable[[Fields], R],
         *,
         flexible: bool = True,
@@ -202,14 +204,20 @@ class Call(Generic[R]):
     ) -> None:
         self.key = key
         self.version = version
-        self.body = body
+        self._head = b""
+        self._parts = (body,) if isinstance(body, bytes) else body
         self.flexible = flexible
         self.flexible_answer = flexible if flexible_answer is None else flexible_answer
         self.RESPONSE_TYPE = _Decoder(read)
 
     def __repr__(self) -> str:
         """Without the body: it may hold keys, values or secrets, and the client logs its requests."""
-        return f"Call(key={self.key}, version={self.version}, {len(self.body)} bytes)"
+        return f"Call(key={self.key}, version={self.version}, {sum(map(len, self._parts))} bytes)"
+
+    @property
+    def body(self) -> bytes:
+        """The packed body."""
+        return b"".join(self._parts)
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> "Call[R]":
         """Called by the connection with what the broker supports."""
@@ -222,15 +230,16 @@ class Call(Generic[R]):
             )
         return self
 
-    def build_request_header(self, correlation_id: int, client_id: str) -> _Packed:
-        """Called by the connection."""
+    def build_request_header(self, correlation_id: int, client_id: str) -> _NoHeader:
+        """Called by the connection, before it calls `encode`."""
         client = client_id.encode()
         head = _HEADER.pack(self.key, self.version, correlation_id, len(client)) + client
-        return _Packed(head + b"\0" if self.flexible else head)
+        self._head = head + b"\0" if self.flexible else head
+        return _NO_HEADER
 
     def encode(self) -> bytes:
-        """Called by the connection."""
-        return self.body
+        """Called by the connection: the header as well as the body."""
+        return b"".join((self._head, *self._parts))
 
     def parse_response_header(self, buffer: Any) -> _Correlation:
         """Called by the connection; leaves the buffer at the first byte of the body."""
@@ -242,7 +251,6 @@ class Call(Generic[R]):
 
 def _skip_tags(buffer: Any) -> None:
     """Response headers carry no tag today; a future one is read over."""
-    rest = Fields(buffer.getvalue())
-    rest.at = buffer.tell()
+    rest = Fields(buffer.getvalue(), buffer.tell())
     rest.tags()
     buffer.seek(rest.at)

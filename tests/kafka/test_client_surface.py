@@ -111,17 +111,24 @@ def test_the_client_sends_through_lanes_and_lets_a_call_encode_itself() -> None:
         assert callable(getattr(AIOKafkaClient, name))
     for name in ("brokers", "leader_for_partition", "partitions_for_topic"):
         assert callable(getattr(ClusterMetadata, name))
+    assert "self.ready(node_id, group=group)" in inspect.getsource(AIOKafkaClient.send)
+    assert "self._get_conn(node_id, group=group)" in inspect.getsource(AIOKafkaClient.ready)
+    source = inspect.getsource(AIOKafkaConnection._read)
+    for used in ("reader.readexactly(4)", "self._handle_frame(resp)"):  # which `frames.py` does in its place
+        assert used in source
+    assert "self._reader is not None" in inspect.getsource(AIOKafkaConnection.connected)
     source = inspect.getsource(AIOKafkaConnection.send)
     for used in (
         "request.prepare(self._versions)",
         "build_request_header(",
-        ".encode()",
+        "header.encode() + request_struct.encode()",  # in this order: the second holds both
         "correlation_id=",
         "client_id=",
     ):
         assert used in source
     source = inspect.getsource(AIOKafkaConnection._handle_frame)
     for used in (
+        "resp = io.BytesIO(resp)",  # whose getvalue() copies nothing
         "request.parse_response_header(resp)",
         "RESPONSE_TYPE",
         ".decode(resp)",

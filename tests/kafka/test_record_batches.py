@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.errors import Misconfigured
+from streamkit.kafka.broker_fetch import BrokerFetch
+from streamkit.kafka.fetch_calls import Fetched, FetchLimits
+from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.record_batches import Chunk
 from streamkit.model.ids import TopicPartition
 
@@ -181,3 +184,19 @@ def test_a_taking_is_bounded_but_always_moves() -> None:
         steps.append((taken.first_offset, taken.next_offset, len(list(taken.records))))
     assert steps == [(0, 3, 3), (3, 6, 3), (6, 9, 3), (9, 10, 1)]
     assert chunk.size < 2500
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_paused_partition_does_not_keep_the_bytes_of_others(*, paused: bool) -> None:
+    one = batch(0, [b"a"])
+    answer = one + bytes(100_000)
+    intake = Intake(FetchLimits())
+    fetching = BrokerFetch.__new__(BrokerFetch)
+    fetching._intake, fetching._feeds = intake, {}
+    feed = Feed(PLACE, 0, FetchLimits(), paused=paused)
+    fetching._accept(feed, Fetched(PLACE.topic, PLACE.partition, 0, [], memoryview(answer)[: len(one)]))
+    held = feed.chunks[0]._data.obj
+    assert held == one if paused else held is answer
+    feed.paused = False
+    (taken,) = intake.take()
+    assert [record.value for record in taken.records] == [b"a"]
