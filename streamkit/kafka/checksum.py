@@ -12,8 +12,11 @@ _PIECE_BYTES = 64 * 1024
 
 
 def _by_pieces(data: memoryview) -> int:
+    size = len(data)
+    if size <= _PIECE_BYTES:
+        return int(google_crc32c.value(data.tobytes()))
     crc = 0
-    for at in range(0, len(data), _PIECE_BYTES):
+    for at in range(0, size, _PIECE_BYTES):
         crc = google_crc32c.extend(crc, data[at : at + _PIECE_BYTES].tobytes())
     return crc
 

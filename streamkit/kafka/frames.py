@@ -4,10 +4,15 @@ The client's connections read through an `asyncio.StreamReader`: what arrives is
 is new each time, and a task is woken for every piece. At a hundred megabytes a second that is more than all the rest
 of a fetch. After a connection is made and authenticated, `receive_whole` puts itself in the reader's place; the end
 of the connection, and the flow of what we send, stay with the client.
+
+A broker sends a fetch in many pieces, two for every partition. Once the size of an answer is known, the kernel is told
+to wake us when the rest of it is there.
 """
 
 import asyncio
+import socket
 import struct
+import sys
 from typing import Any
 
 _SIZE = struct.Struct(">i")
@@ -15,6 +20,8 @@ _SIZE = struct.Struct(">i")
 _ROOM_BYTES = 64 * 1024
 # A buffer that grew beyond this is not kept for the next answer.
 _KEPT_BYTES = 8 * 1024 * 1024
+# Of a large answer so much is waited for at a time: taking it frees the way for what follows.
+_AWAITED_BYTES = 256 * 1024
 
 
 def receive_whole(connection: Any) -> None:
@@ -27,18 +34,23 @@ def receive_whole(connection: Any) -> None:
     if isinstance(before, _Frames):
         return
     transport.pause_reading()  # a transport looks at the kind of its protocol when it starts to read
-    transport.set_protocol(_Frames(connection, before))
+    transport.set_protocol(_Frames(connection, before, _waitable(transport)))
     transport.resume_reading()
 
 
 class _Frames(asyncio.BufferedProtocol):
-    """Cuts what arrives into answers: a size in four bytes, then so many bytes."""
+    """Cuts what arrives into answers: a size in four bytes, then so many bytes.
 
-    def __init__(self, connection: Any, before: Any) -> None:
+    `waited_on` is the socket, where the kernel can be told how many bytes to wait for.
+    """
+
+    def __init__(self, connection: Any, before: Any, waited_on: socket.socket | None = None) -> None:
         self._connection = connection
         self._before = before
         self._room = memoryview(bytearray(_ROOM_BYTES))
         self._filled = 0
+        self._socket = waited_on
+        self._awaited = 1
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - what we know is better than a hint
         """Where the next bytes go: behind those that wait for the rest of their answer."""
@@ -55,11 +67,20 @@ class _Frames(asyncio.BufferedProtocol):
             wanted = _SIZE.size + size
             if self._filled - at < wanted:
                 break
-            if not self._connection.connected():  # closed by what an answer before this one led to
-                return
             self._connection._handle_frame(self._room[at + _SIZE.size : at + wanted])  # noqa: SLF001
+            if not self._connection.connected():  # this answer led to its end
+                return
             at += wanted
+            wanted = _SIZE.size
         self._keep(at, wanted)
+        self._await(wanted - self._filled if self._filled > _SIZE.size else 1)
+
+    def _await(self, size: int) -> None:
+        """Be woken when so many bytes are there; the other side has promised them."""
+        size = min(size, _AWAITED_BYTES)
+        if size != self._awaited and self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            self._awaited = size
 
     def _keep(self, at: int, wanted: int) -> None:
         """Move what is left to the front of a buffer that has room for all of it."""
@@ -87,3 +108,11 @@ class _Frames(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """As above."""
         self._before.connection_lost(exc)
+
+
+def _waitable(transport: Any) -> socket.socket | None:
+    """The socket, if bytes on it are bytes of answers: under TLS part of an answer may have left it already."""
+    if sys.platform != "linux" or transport.get_extra_info("ssl_object") is not None:
+        return None
+    found: socket.socket | None = transport.get_extra_info("socket")
+    return found

@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import socket
 import struct
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -48,6 +50,17 @@ class Before:
         return lambda *arguments: self.heard.append((name, *arguments))
 
 
+class Socket:
+    """Notes what the kernel was told to wait for."""
+
+    def __init__(self) -> None:
+        self.awaited = 1
+
+    def setsockopt(self, level: int, option: int, size: int) -> None:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        self.awaited = size
+
+
 def arrive(protocol: _Frames, data: bytes, sizes: list[int]) -> None:
     """Give the protocol its bytes in pieces of these sizes, over and over, as far as its buffer takes them."""
     at = 0
@@ -76,6 +89,30 @@ def test_any_cut_of_the_stream_gives_the_same_answers(
         connection = Connection()
         arrive(_Frames(connection, Before()), framed(answers), sizes)
         assert connection.answers == answers
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=20),
+    st.lists(st.integers(min_value=1, max_value=400), min_size=1, max_size=5),
+)
+def test_the_kernel_never_waits_for_more_than_is_still_to_come(
+    answers: list[bytes], sizes: list[int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "_AWAITED_BYTES", 100)
+        waited_on: Any = Socket()
+        protocol = _Frames(Connection(), Before(), waited_on)
+        ends = list(itertools.accumulate(4 + len(each) for each in answers))
+        data, came, size = framed(answers), 0, itertools.cycle(sizes)
+        while came < len(data):
+            piece = min(next(size), len(data) - came)
+            arrive(protocol, data[came : came + piece], [piece])
+            came += piece
+            begun = max((end for end in ends if end <= came), default=0)
+            if came - begun <= 4:
+                assert waited_on.awaited == 1
+            else:
+                assert waited_on.awaited == min(100, min(end for end in ends if end > came) - came)
 
 
 def test_a_buffer_that_grew_is_kept_unless_it_grew_very_large() -> None:
@@ -151,6 +188,48 @@ def test_a_stream_that_was_read_before_goes_on_as_answers(
         await writer.wait_closed()
 
     run_with_server(new_loop, talk, check)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems wake us for every piece")
+@pytest.mark.parametrize("new_loop", LOOPS, ids=lambda each: each.__module__)
+def test_an_answer_in_many_pieces_wakes_us_twice(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    answers = [bytes(5_000), bytes(7_000)]
+    woken = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await reader.readexactly(2)
+            data = framed([answer])
+            for at in range(0, len(data), 500):
+                writer.write(data[at : at + 500])
+                await asyncio.sleep(0.005)
+        writer.close()
+
+    async def check(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        connection = Connection(writer)
+        receive_whole(connection)
+        for number in range(len(answers)):
+            writer.write(b"go")
+            while len(connection.answers) == number:
+                connection.changed.clear()
+                await asyncio.wait_for(connection.changed.wait(), 10)
+        assert connection.answers == answers
+        await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        await writer.wait_closed()
+
+    updated = _Frames.buffer_updated
+
+    def count(protocol: _Frames, nbytes: int) -> None:
+        nonlocal woken
+        woken += 1
+        updated(protocol, nbytes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Frames, "buffer_updated", count)
+        run_with_server(new_loop, talk, check)
+    assert len(answers) <= woken <= 2 * len(answers)
 
 
 def run_with_server(
