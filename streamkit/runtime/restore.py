@@ -267,7 +267,8 @@ class Disagreement(Retry):
     """Group position and commit record name different places.
 
     Either we stood still while a successor committed between our two looks, and looking again settles it; or somebody
-    moved the group's offsets behind our back, and it stays.
+    moved the group's offsets behind our back, or the cluster lost the last of them, and it stays. The commit record is
+    what state and output agree with.
     """
 
     code = "SK140"
@@ -276,7 +277,8 @@ class Disagreement(Retry):
         super().__init__(
             f"group position and commit record of {partition} disagree",
             detail=f"the group says {group}, the commit record {record}",
-            hint="somebody moved the group's offsets: set them back with Kafka's own tools",
+            hint="somebody moved the group's offsets, or the cluster lost some: stop the workers and set them to what the commit "
+            "record says, with kafka-consumer-groups --reset-offsets --to-offset",
         )
 
 
