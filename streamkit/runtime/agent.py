@@ -44,7 +44,7 @@ BUSY_POLL_S = 0.002
 # After a commit the broker takes this long to let its readers see it; asking earlier brings only what came since.
 VISIBLE_S = 0.003
 # What was shuffled is there by then, or it was for others.
-HOP_POLL_S = 0.005
+HOP_POLL_S = 0.02
 
 
 def wall_clock_ms() -> int:

@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -38,6 +39,15 @@ def campaign(run: Rig, broker: Broker, kills: int) -> dict[str, int]:
     return done
 
 
+def keep(broker: Broker) -> None:
+    """Copy what the broker has on disk before it goes: whoever asks what happened needs its logs, in both senses."""
+    if broker.log_folder is not None:
+        kept = Path(tempfile.mkdtemp(prefix="streamkit-chaos-"))
+        broker.kill()
+        shutil.copytree(broker.log_folder, kept, dirs_exist_ok=True)
+        print(f"\nthe broker's data and log are kept in {kept}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the campaign and print what was survived."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -49,8 +59,12 @@ def main() -> None:
         start_broker() as broker,
         rig(broker.bootstrap, Path(folder), workers=2, rate=1000) as run,
     ):
-        done = campaign(run, broker, arguments.kills)
-        run.finish()
+        try:
+            done = campaign(run, broker, arguments.kills)
+            run.finish()
+        except BaseException:
+            keep(broker)
+            raise
     print(file=sys.stderr)
     print(f"survived {done} in {time.monotonic() - started:.0f} s:")
     print(f"{run.load.total} records in, {run.audit.total} out, lost 0, twice 0, every running count right")
