@@ -120,6 +120,12 @@ class IncompatiblePlan(Misconfigured):
     code = "SK520"
 
 
+class PositionsMoved(Misconfigured):
+    """The group's positions are not those that were committed with the state: going on would count twice or skip."""
+
+    code = "SK530"
+
+
 class Bug(StreamkitError):
     """Stop now: something we rely on is not true. Nothing was committed on top of it."""
 

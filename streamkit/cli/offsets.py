@@ -9,14 +9,19 @@ from rich.console import RenderableType
 from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.offsets_plan import (
+    COMMITTED,
     OffsetsReport,
     ResetPlan,
+    plan_repair,
     plan_reset,
     report_offsets,
-    require_free_to_move,
+    require_no_state,
+    require_stopped,
 )
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
-from streamkit.cli.output import Cell, facts, grid, say, show
+from streamkit.cli.output import Cell, Misuse, facts, grid, say, show
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import Log
 from streamkit.model.ids import TopicPartition
 
 app = App(
@@ -55,6 +60,7 @@ Examples:
 
     streamkit offsets reset services.page_views.pipeline:page_views --to latest
     streamkit offsets reset my_module --to 2026-01-31T08:00:00+01:00 --topic page-views --execute
+    streamkit offsets reset my_module --to committed --execute
 """
 )
 async def reset(
@@ -65,7 +71,8 @@ async def reset(
         str,
         Parameter(
             metavar="PLACE",
-            help="`earliest`, `latest`, an offset, or a time such as `2026-01-31T08:00:00Z` (UTC unless it says so).",
+            help="`earliest`, `latest`, an offset, a time such as `2026-01-31T08:00:00Z` (UTC unless it says so), or "
+            "`committed`: where the stored state says.",
         ),
     ],
     topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None,
@@ -80,12 +87,15 @@ async def reset(
 
     Refused once the pipeline has committed state: its state was built from the records before its positions, and moving
     one without the other would count records twice or not at all. Refused while its workers run.
+
+    `--to committed` is for afterwards, when somebody moved the group's positions or the cluster lost some of them: it
+    sets them to those that were committed with the state, so it is always safe.
     """
     plan = load_pipeline(target).plan()
     async with connected(cluster.load()) as log:
         admin = log.admin()
-        await require_free_to_move(plan, admin)
-        planned = await plan_reset(plan, admin, to, topic)
+        await require_stopped(plan, admin)
+        planned = await _plan(plan, log, to, topic)
         if execute:
             positions = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
             await admin.reset_positions(plan.name, positions)
@@ -95,6 +105,18 @@ async def reset(
         say(f"{len(planned.moves)} positions of group {planned.group} are set", style="green")
     else:
         say("nothing was changed; add --execute to set these positions", style="dim")
+
+
+async def _plan(plan: Plan, log: Log, to: str, topic: str | None) -> ResetPlan:
+    if to == COMMITTED:
+        if topic is not None:
+            raise Misuse(
+                "`--to committed` sets every input", hint="leave --topic out: positions belong together"
+            )
+        return await plan_repair(plan, log)
+    admin = log.admin()
+    await require_no_state(plan, admin)
+    return await plan_reset(plan, admin, to, topic)
 
 
 def _head(report: OffsetsReport) -> RenderableType:

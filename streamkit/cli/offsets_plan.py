@@ -1,4 +1,4 @@
-"""Where a pipeline stands in its inputs, and where it could be put before its first start. Decides; does not act."""
+"""Where a pipeline stands in its inputs, and where it may be put. Decides; does not act."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -8,8 +8,12 @@ import msgspec
 from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import Admin
+from streamkit.kafka.ports import Admin, Log
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.last_commits import last_commits
+
+# The place that the commit records name.
+COMMITTED = "committed"
 
 # Positions that a transaction holds pending are stable again within a span, or after its owner was fenced.
 POSITIONS_TIMEOUT_S = 10.0
@@ -104,11 +108,11 @@ async def partitions_of(topics: Iterable[str], admin: Admin) -> list[TopicPartit
     return [TopicPartition(name, number) for name in names for number in range(counts.get(name, 0))]
 
 
-async def require_free_to_move(plan: Plan, admin: Admin) -> None:
-    """Refuse to tear positions from the state that was built up to them.
+async def require_stopped(plan: Plan, admin: Admin) -> None:
+    """Refuse to move positions under workers that hold them.
 
     Raises:
-        Misconfigured: workers are running, or the pipeline has committed state.
+        Misconfigured: workers are running.
     """
     members = await admin.members(plan.name)
     if members:
@@ -116,6 +120,14 @@ async def require_free_to_move(plan: Plan, admin: Admin) -> None:
             f'pipeline "{plan.name}" is running: its group has {len(members)} member{"s" if len(members) > 1 else ""}',
             hint="stop its workers first; after a crash the group forgets them within the session time-out",
         )
+
+
+async def require_no_state(plan: Plan, admin: Admin) -> None:
+    """Refuse to tear positions from the state that was built up to them.
+
+    Raises:
+        Misconfigured: the pipeline has committed state.
+    """
     changelogs = await partitions_of(plan.changelogs(), admin)
     ends = await admin.end_offsets(changelogs, committed=False) if changelogs else {}
     written = sorted({partition.topic for partition, end in ends.items() if end > 0})
@@ -126,8 +138,45 @@ async def require_free_to_move(plan: Plan, admin: Admin) -> None:
             detail="Its state holds the effect of every record before these positions. Other positions would count\n"
             "records twice, or leave some out, and the next start would notice and stop.",
             hint=f'give the pipeline a new name (pipeline("{plan.name}-2")): it starts with empty state, and its\n'
-            "positions can be set before its first start. Moving state and positions together needs a savepoint.",
+            "positions can be set before its first start. Moving state and positions together needs a savepoint.\n"
+            "If only the group's positions were moved or lost, `--to committed` sets them to what the state says.",
         )
+
+
+async def plan_repair(plan: Plan, log: Log) -> ResetPlan:
+    """The positions that the commit records name, of sources and shuffles: those that belong to the stored state.
+
+    Raises:
+        Misconfigured: nothing was committed yet, or a transaction is still open.
+    """
+    admin = log.admin()
+    await _require_no_open_transaction(plan, admin)
+    wanted = {
+        TopicPartition(topic, partition): offset
+        for record in (await last_commits(plan, log)).values()
+        for topic, by_partition in record.positions.items()
+        for partition, offset in by_partition.items()
+    }
+    if not wanted:
+        raise Misconfigured(
+            f'pipeline "{plan.name}" has committed nothing yet',
+            hint="`--to earliest` or `--to latest` begins it",
+        )
+    before = await admin.positions(plan.name, wanted, timeout_s=POSITIONS_TIMEOUT_S)
+    return _moves(plan, COMMITTED, before, dict(sorted(wanted.items())))
+
+
+async def _require_no_open_transaction(plan: Plan, admin: Admin) -> None:
+    """What an open transaction wrote may still be committed, and then another record is the last one."""
+    changelogs = await partitions_of(plan.changelogs(), admin)
+    written = await admin.end_offsets(changelogs, committed=False) if changelogs else {}
+    settled = await admin.end_offsets(changelogs, committed=True) if changelogs else {}
+    for place, end in written.items():
+        if settled[place] < end:
+            raise Misconfigured(
+                f"a transaction of a worker that is gone is still open in {place}",
+                hint="the broker ends it within the transaction time-out: try again in a minute",
+            )
 
 
 async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> ResetPlan:
@@ -151,9 +200,15 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
         )
     wanted = await _wanted(to, partitions, admin)
     before = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    return _moves(plan, to, before, wanted)
+
+
+def _moves(
+    plan: Plan, to: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]
+) -> ResetPlan:
     moves = [
-        Move(topic=each.topic, partition=each.partition, before=before.get(each), after=wanted[each])
-        for each in partitions
+        Move(topic=each.topic, partition=each.partition, before=before.get(each), after=offset)
+        for each, offset in after.items()
     ]
     return ResetPlan(pipeline=plan.name, group=plan.name, to=to, moves=moves)
 
@@ -189,7 +244,7 @@ def _milliseconds(to: str) -> int:
     except ValueError:
         raise Misuse(
             f'"{to}" is no place in a topic',
-            hint="use earliest, latest, an offset such as 1200, or a time such as 2026-01-31T08:00:00+01:00",
+            hint="use earliest, latest, committed, an offset such as 1200, or a time such as 2026-01-31T08:00:00+01:00",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import Bug, Retry, StateCorrupt
+from streamkit.errors import Bug, PositionsMoved, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
@@ -136,7 +136,7 @@ class Roster:
             except Disagreement as error:
                 disagreements += 1
                 if disagreements == DISAGREEMENTS_MAX:
-                    raise Bug(error.problem, detail=error.detail, hint=error.hint) from error
+                    raise PositionsMoved(error.problem, detail=error.detail, hint=error.hint) from error
                 await asyncio.sleep(backoff.next_delay_s())
             except StaleStore as stale:
                 self._stores.discard(stale.name)

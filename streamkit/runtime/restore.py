@@ -135,7 +135,11 @@ class Restoring:
             fetched = await reader.poll(POSITIONS_WAIT_S)
             if not fetched:
                 if loop.time() > give_up_at:
-                    raise Retry(f"an open transaction holds {changelog} back at offset {at}")
+                    raise Retry(
+                        f"an open transaction holds {changelog} back at offset {at}",
+                        hint="its writer is fenced, so the broker should have ended it; `kafka-transactions.sh find-hanging` "
+                        "shows a transaction that a broker forgot to end",
+                    )
                 await self._fence_open_transactions()
                 continue
             give_up_at = loop.time() + PATIENCE_S
@@ -277,8 +281,8 @@ class Disagreement(Retry):
         super().__init__(
             f"group position and commit record of {partition} disagree",
             detail=f"the group says {group}, the commit record {record}",
-            hint="somebody moved the group's offsets, or the cluster lost some: stop the workers and set them to what the commit "
-            "record says, with kafka-consumer-groups --reset-offsets --to-offset",
+            hint="somebody moved the group's offsets, or the cluster lost some: stop the workers, then\n"
+            "`streamkit offsets reset <pipeline> --to committed` sets them to what the commit records say",
         )
 
 

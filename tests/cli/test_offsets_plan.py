@@ -1,9 +1,17 @@
 """Positions: what is reported, what may be set, and what is refused because state was built on it."""
 
+import asyncio
+
 import pytest
 
 import streamkit as sk
-from streamkit.cli.offsets_plan import plan_reset, report_offsets, require_free_to_move
+from streamkit.cli.offsets_plan import (
+    plan_repair,
+    plan_reset,
+    report_offsets,
+    require_no_state,
+    require_stopped,
+)
 from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
@@ -18,6 +26,8 @@ from streamkit.kafka.ports import (
     WriterOptions,
 )
 from streamkit.model.ids import TopicPartition
+from streamkit.state.changelog import CommitRecord
+from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 
 
@@ -39,15 +49,27 @@ async def log() -> MemoryLog:
     return log
 
 
-async def write(log: MemoryLog, partition: TopicPartition, count: int) -> None:
+async def write(
+    log: MemoryLog, partition: TopicPartition, count: int, key: bytes | None = None, value: bytes = b"x"
+) -> None:
     """Records at the times 1000, 2000, ..."""
     writer = log.writer(WriterOptions("test", Guarantee.AT_LEAST_ONCE))
     await writer.open()
     batch = writer.batch()
     for index in range(count):
-        batch.append(index, 1000 * (index + 1), None, b"x", [])
+        batch.append(index, 1000 * (index + 1), key, value, [])
     await writer.commit(Commit([OutBatch(partition, batch, count)], {}, Member("g", "", -1)))
     await writer.close()
+
+
+async def say_committed(
+    log: MemoryLog, changelog: TopicPartition, positions: dict[str, dict[int, int]]
+) -> None:
+    """A commit record, as a task writes it."""
+    record = CommitRecord(
+        positions=positions, writer_id="w", generation=1, span=1, birth="b", fingerprint="f"
+    )
+    await write(log, changelog, 1, COMMIT_KEY, record.encode())
 
 
 async def test_lag_counts_from_the_position_or_from_the_start(log: MemoryLog, plan: Plan) -> None:
@@ -102,9 +124,9 @@ async def test_what_is_no_place_is_misuse(log: MemoryLog, plan: Plan) -> None:
 
 
 async def test_before_the_first_start_positions_are_free(log: MemoryLog, plan: Plan) -> None:
-    await require_free_to_move(plan, log.admin())
+    await require_no_state(plan, log.admin())
     await log.admin().create([TopicSpec(name, 2) for name in plan.changelogs()])
-    await require_free_to_move(plan, log.admin())
+    await require_no_state(plan, log.admin())
 
 
 async def test_positions_with_state_behind_them_are_not_moved(log: MemoryLog, plan: Plan) -> None:
@@ -112,17 +134,53 @@ async def test_positions_with_state_behind_them_are_not_moved(log: MemoryLog, pl
     await log.admin().create([TopicSpec(changelog, 2)])
     await write(log, TopicPartition(changelog, 1), 1)
     with pytest.raises(Misconfigured, match="committed state") as error:
-        await require_free_to_move(plan, log.admin())
+        await require_no_state(plan, log.admin())
     assert changelog in error.value.where
     assert "new name" in error.value.hint
     assert "savepoint" in error.value.hint
+    assert "--to committed" in error.value.hint
 
 
 async def test_positions_of_a_running_pipeline_are_not_moved(log: MemoryLog, plan: Plan) -> None:
     member = log.membership(MemberOptions("p", "w", (StageTasks("in", 2),)))
     await member.join([])
     with pytest.raises(Misconfigured, match="is running"):
-        await require_free_to_move(plan, log.admin())
+        await require_stopped(plan, log.admin())
     await member.leave()
-    await require_free_to_move(plan, log.admin())
+    await require_stopped(plan, log.admin())
     await log.close()
+
+
+async def test_positions_are_set_right_from_the_last_commit_records(log: MemoryLog, plan: Plan) -> None:
+    first, second = plan.changelogs()
+    await log.admin().create([TopicSpec(first, 2), TopicSpec(second, 2)])
+    await say_committed(log, TopicPartition(first, 0), {"in": {0: 1}})
+    await say_committed(log, TopicPartition(first, 0), {"in": {0: 2}})
+    await say_committed(log, TopicPartition(second, 1), {"shuffle": {1: 7}})
+    await log.admin().reset_positions("p", {TopicPartition("in", 0): 0})
+    planned = await plan_repair(plan, log)
+    assert [(move.topic, move.partition, move.before, move.after) for move in planned.moves] == [
+        ("in", 0, 0, 2),
+        ("shuffle", 1, None, 7),
+    ]
+
+
+async def test_without_commit_records_nothing_can_be_set_right(log: MemoryLog, plan: Plan) -> None:
+    with pytest.raises(Misconfigured, match="committed nothing"):
+        await plan_repair(plan, log)
+
+
+async def test_an_open_transaction_must_end_before_positions_are_set_right(
+    log: MemoryLog, plan: Plan
+) -> None:
+    first, second = plan.changelogs()
+    await log.admin().create([TopicSpec(first, 2), TopicSpec(second, 2)])
+    await say_committed(log, TopicPartition(first, 0), {"in": {0: 1}})
+    writer = log.writer(WriterOptions("gone", Guarantee.EXACTLY_ONCE))
+    batch = writer.batch()
+    batch.append(0, 1000, COMMIT_KEY, b"x", [])
+    transactions = log.broker.transactions
+    epoch = transactions.init("gone", 30.0)
+    transactions.produce("gone", epoch, TopicPartition(first, 1), batch, asyncio.get_running_loop().time())
+    with pytest.raises(Misconfigured, match="still open"):
+        await plan_repair(plan, log)

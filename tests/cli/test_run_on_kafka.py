@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from streamkit.testing.broker import Broker
 
@@ -99,6 +100,14 @@ def last_counts(space, pages: int, total: int) -> dict[str, int]:
     return counts
 
 
+def move_back(space) -> None:
+    """Somebody else's hand in the group: every source position goes back to the first record."""
+    places = [TopicPartition(space.views, partition, 0) for partition in range(2)]
+    admin = AdminClient({"bootstrap.servers": space.brokers})
+    moved = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(space.name, places)])
+    moved[space.name].result(30)
+
+
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -163,3 +172,26 @@ def test_one_worker_ends_well_by_ctrl_c(space) -> None:
         os.kill(run.process.pid, signal.SIGINT)
         assert run.process.wait(LIMIT_S) == 0
         assert len(run.events("worker stopped")) == 1
+
+
+def test_moved_positions_stop_the_worker_and_can_be_set_right(space) -> None:
+    produce(space, ["a"] * 100)
+    with running(space) as run:
+        assert last_counts(space, 1, 100) == {"a": 100}
+        os.kill(run.process.pid, signal.SIGTERM)
+        assert run.process.wait(LIMIT_S) == 0
+
+    move_back(space)
+    stopped = space.run("run", space.target, STREAMKIT_LOGS="quiet")
+    assert stopped.returncode == 1
+    assert "SK530" in stopped.stderr
+    assert "--to committed" in stopped.stderr
+
+    planned = space.run("offsets", "reset", space.target, "--to", "committed", "-o", "json")
+    moves = json.loads(planned.stdout)["moves"]
+    assert {move["topic"] for move in moves} > {space.views}  # shuffles too
+    assert sum(move["after"] for move in moves if move["topic"] == space.views) == 100
+    assert space.run("offsets", "reset", space.target, "--to", "committed", "--execute").returncode == 0
+    produce(space, ["a"] * 10)
+    with running(space):
+        assert last_counts(space, 1, 110) == {"a": 110}

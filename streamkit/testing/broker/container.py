@@ -15,7 +15,7 @@ from streamkit.testing.broker.settings import HOST, kafka_id
 from streamkit.testing.broker.wire import ask
 
 IMAGE_VARIABLE = "STREAMKIT_KAFKA_IMAGE"
-DEFAULT_IMAGE = "apache/kafka:4.1.0"
+DEFAULT_IMAGE = "apache/kafka:4.3.1"
 INNER_PORT = 9092
 READY_LIMIT_S = 90.0
 READY_PAUSE_S = 0.1
