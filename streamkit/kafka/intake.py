@@ -70,7 +70,6 @@ class Intake:
         if (
             feed.in_flight is not None
             or feed.error is not None
-            or feed.paused
             or feed.buffered_bytes >= self.limits.buffer_bytes
         ):
             return False

@@ -62,7 +62,7 @@ class Reader(Protocol):
 
     With `committed=True` (see `Log.reader`) it hands out only records of committed transactions, and never
     anything at or above an open one. Checks every CRC. Buffers a bounded number of bytes per partition; while a
-    partition is paused nothing of it is asked for or handed out, and what is buffered stays buffered.
+    partition is paused nothing of it is handed out, and what is buffered stays buffered.
     """
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

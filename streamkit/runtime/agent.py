@@ -43,8 +43,6 @@ IDLE_POLL_S = 0.1
 BUSY_POLL_S = 0.002
 # After a commit the broker takes this long to let its readers see it; asking earlier brings only what came since.
 VISIBLE_S = 0.003
-# What was shuffled is there by then, or it was for others.
-HOP_POLL_S = 0.02
 
 
 def wall_clock_ms() -> int:
@@ -94,7 +92,7 @@ class Agent:
         self._commits_at_doubt = -1
         self._span_started_s: float | None = None
         self._shuffles = len(parts.plan.shuffles())
-        self._hops_left = 0
+        self._rounds_left = 0
         self._is_open = False
         self._stopping = False
 
@@ -158,26 +156,27 @@ class Agent:
         roster.wake(_now_s(), self._reader)
 
     async def _poll(self) -> Intake | None:
-        is_hop = self._intakes.calm and await self._rest()
-        if is_hop:
-            return await self._intakes.poll_shuffles(HOP_POLL_S)
+        if self._intakes.calm:
+            await self._rest()
         is_busy = self.roster.restoring or self._pulse.is_hurried
         return await self._intakes.poll(BUSY_POLL_S if is_busy else IDLE_POLL_S)
 
-    async def _rest(self) -> bool:
+    async def _rest(self) -> None:
         """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once.
 
-        What has just been shuffled should not wait: as many hops as the pipeline has shuffles follow each other
-        quickly, and take a record from its source to its sink. Returns whether the next round is such a hop.
+        What has just been shuffled should not wait: as many rounds as the pipeline has shuffles follow each other
+        quickly, and take a record from its source to its sink.
         """
         await self._committer.settle()
-        is_hop = self._hops_left > 0 and self._intakes.last_poll_bytes > 0
-        self._hops_left = self._hops_left - 1 if is_hop else self._shuffles
-        pause_s = VISIBLE_S if is_hop else self._settings.commit_pause_s
+        if self._rounds_left > 0:
+            self._rounds_left -= 1
+            pause_s = VISIBLE_S
+        else:
+            self._rounds_left = self._shuffles
+            pause_s = self._settings.commit_pause_s
         left_s = self._committer.ended_at + pause_s - _now_s()
         if left_s > 0:
             await asyncio.sleep(left_s)
-        return is_hop
 
     async def _run(self, intake: Intake | None) -> None:
         if self._span_started_s is None:

@@ -23,12 +23,12 @@ class Intakes:
         self._reader = reader
         self._roster = roster
         self._waiting: deque[Intake] = deque()
-        self.last_poll_bytes = 0
+        self._last_poll_bytes = 0
 
     @property
     def calm(self) -> bool:
         """True if everything is processed and the last poll brought little: there is time to wait for more."""
-        return self.drained and self.last_poll_bytes < CALM_BYTES
+        return self.drained and self._last_poll_bytes < CALM_BYTES
 
     @property
     def drained(self) -> bool:
@@ -40,7 +40,7 @@ class Intakes:
         intake = self.current()
         if intake is None:
             fetched = await self._reader.poll(timeout_s)
-            self.last_poll_bytes = sum(batch.size_bytes for batch in fetched)
+            self._last_poll_bytes = sum(batch.size_bytes for batch in fetched)
             for batch in fetched:
                 task = self._roster.owner_of.get(batch.partition)
                 if task is None or task.life is not Life.RUNNING:
@@ -51,22 +51,6 @@ class Intakes:
                     self._waiting.append(Intake(task, batch))
             intake = self.current()
         return intake
-
-    async def poll_shuffles(self, timeout_s: float) -> Intake | None:
-        """As `poll`, but the sources wait: half the tasks have nothing to commit in a round that brings records on."""
-        sources = [
-            partition
-            for task in self._roster.running()
-            for partition, each in task.inputs.items()
-            if each.kind != "shuffle"
-        ]
-        for partition in sources:
-            self._reader.pause(partition)
-        try:
-            return await self.poll(timeout_s)
-        finally:
-            for partition in sources:
-                self._reader.resume(partition)
 
     def current(self) -> Intake | None:
         """The first batch that is not done, without asking for more."""

@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant("restore ignores the tail", runtime.restore_ignores_the_tail, 1),
     Mutant("overlay kept on rewind", runtime.overlay_kept_on_rewind, 1),
     Mutant("outbox kept on rewind", runtime.outbox_kept_on_rewind, 1),
-    Mutant("operators not bound anew on rewind", runtime.operators_not_bound_anew, 12019),
+    Mutant("operators not bound anew on rewind", runtime.operators_not_bound_anew, 3273),
     Mutant("changelog gets a stale value", runtime.changelog_gets_a_stale_value, 0),
     Mutant("commit record misses an input", runtime.commit_record_misses_an_input, 2),
     Mutant("position behind by one", runtime.position_behind_by_one, 0),
