@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from aiokafka import __version__ as client_version
 from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.conn import CloseReason
 from aiokafka.errors import (
     CorrelationIdError,
     KafkaConnectionError,
@@ -26,7 +27,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
 from streamkit.errors import Misconfigured
-from streamkit.kafka.frames import receive_whole
+from streamkit.kafka.frames import CLIENT_ID, ask, receive_whole
 from streamkit.kafka.refusal import explain
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
@@ -78,7 +79,7 @@ class Connection:
             Misconfigured: a broker answers and refuses us, or what we need to know for TLS and SASL is not there.
         """
         arguments = {
-            "client_id": "streamkit",
+            "client_id": CLIENT_ID,
             "request_timeout_ms": int(self._request_timeout_s * 1000),
             **_security_arguments(self._security),
         }
@@ -102,8 +103,16 @@ class Connection:
 
         A lane is one of `Lane`, or one of the caller's own from `new_lane`.
         """
-        answer: R = await self._client.send(node, call, group=lane)
-        return answer
+        connection = self._client.connected(node, lane) or await self._client.connect(node, lane)
+        answer = ask(connection, call)
+        timer = asyncio.get_running_loop().call_later(self._request_timeout_s, _expire, answer)
+        try:
+            return await answer
+        except TimeoutError as error:
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            raise RequestTimedOutError from error
+        finally:
+            timer.cancel()
 
     def any_node(self) -> int:
         """Some broker of the cluster."""
@@ -160,11 +169,28 @@ class Connection:
 class _Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
     """The client, with connections that receive as `frames.py` tells."""
 
+    def connected(self, node_id: int, group: int) -> Any | None:
+        """The connection that is up, if there is one."""
+        connection = self._conns.get((node_id, group))
+        return connection if connection is not None and connection.connected() else None
+
+    async def connect(self, node_id: int, group: int) -> Any:
+        """A connection that is up; raises one of `NoAnswer` if there can be none now."""
+        connection = await self._get_conn(node_id, group=group)
+        if connection is None:
+            raise NodeNotReadyError(f"no connection to broker {node_id}")
+        return connection
+
     async def _get_conn(self, node_id: int, **how: Any) -> Any:
         connection = await super()._get_conn(node_id, **how)
         if connection is not None:
             receive_whole(connection)
         return connection
+
+
+def _expire(answer: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
 
 
 def _security_arguments(security: Security) -> dict[str, Any]:

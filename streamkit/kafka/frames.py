@@ -1,4 +1,4 @@
-"""Answers, received whole: from the socket into one buffer, and from there to the request that waits for them.
+"""Requests written at once, answers received whole: from the socket into one buffer, and from there to who waits.
 
 The client's connections read through an `asyncio.StreamReader`: what arrives is copied three times, into memory that
 is new each time, and a task is woken for every piece. At a hundred megabytes a second that is more than all the rest
@@ -13,8 +13,18 @@ import asyncio
 import socket
 import struct
 import sys
-from typing import Any
+import time
+from typing import Any, TypeVar
 
+from aiokafka.errors import CorrelationIdError
+
+from streamkit.kafka.wire import Call
+
+R = TypeVar("R")
+
+# How we name ourselves in every request.
+CLIENT_ID = "streamkit"
+_CLIENT = CLIENT_ID.encode()
 _SIZE = struct.Struct(">i")
 # What the buffer has at first: room for every answer but those that bring records.
 _ROOM_BYTES = 64 * 1024
@@ -36,6 +46,16 @@ def receive_whole(connection: Any) -> None:
     transport.pause_reading()  # a transport looks at the kind of its protocol when it starts to read
     transport.set_protocol(_Frames(connection, before, _waitable(transport)))
     transport.resume_reading()
+
+
+def ask(connection: Any, call: Call[R]) -> "asyncio.Future[R]":
+    """Send a request on a connection that is up; the future gets the answer, or the error that ends the connection."""
+    call.require(connection._versions)  # noqa: SLF001 - pinned by the surface test
+    number = connection._next_correlation_id()  # noqa: SLF001 - as above
+    connection._writer.write(call.message(number, _CLIENT))  # noqa: SLF001 - as above
+    answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+    connection._requests.append((number, call, answer))  # noqa: SLF001 - as above
+    return answer
 
 
 class _Frames(asyncio.BufferedProtocol):
@@ -67,13 +87,31 @@ class _Frames(asyncio.BufferedProtocol):
             wanted = _SIZE.size + size
             if self._filled - at < wanted:
                 break
-            self._connection._handle_frame(self._room[at + _SIZE.size : at + wanted])  # noqa: SLF001
+            self._settle(self._room[at + _SIZE.size : at + wanted])
             if not self._connection.connected():  # this answer led to its end
                 return
             at += wanted
             wanted = _SIZE.size
         self._keep(at, wanted)
         self._await(wanted - self._filled if self._filled > _SIZE.size else 1)
+
+    def _settle(self, message: memoryview) -> None:
+        """Give an answer to the call that waits for it; the client has requests of its own.
+
+        An answer that cannot be read ends the connection, and that fails the call, as any request under way.
+        """
+        connection = self._connection
+        number, call, answer = connection._requests[0]  # noqa: SLF001 - as above
+        if not isinstance(call, Call):
+            connection._handle_frame(message)  # noqa: SLF001 - as above
+            return
+        (found,) = _SIZE.unpack_from(message)
+        if found != number:
+            raise CorrelationIdError(f"asked as {number}, answered as {found}")
+        if not answer.done():
+            answer.set_result(call.answer(bytes(message)))
+        connection._last_action = time.monotonic()  # noqa: SLF001 - as above
+        connection._requests.popleft()  # noqa: SLF001 - as above
 
     def _await(self, size: int) -> None:
         """Be woken when so many bytes are there; the other side has promised them."""

@@ -50,6 +50,9 @@ def main() -> int:
                 return profiling.run(cases, cluster, inputs, wishes.records)
             results = report.Results()
             warm_up(cluster, cases, inputs, wishes.records)
+            if with_latency:
+                # as `warm_up`: counted nowhere
+                attempt(report.Results(), 0, LATENCY, partial(measure_latency, cluster, wishes.latency_s))
             for number in range(1, wishes.rounds + 1):
                 for case in cases:
                     size = case.records(wishes.records)

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import io
 from collections.abc import AsyncIterator
 
 import aiokafka
@@ -10,7 +9,7 @@ import pytest
 from aiokafka import errors
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.conn import AIOKafkaConnection
+from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition as ClientPartition
@@ -98,8 +97,10 @@ def test_no_answer_holds_every_way_in_which_the_client_says_so() -> None:
         assert refused.errno == code
 
 
-def test_the_client_sends_through_lanes_and_lets_a_call_encode_itself() -> None:
-    assert inspect.signature(AIOKafkaClient.send).parameters["group"].kind is inspect.Parameter.KEYWORD_ONLY
+def test_the_client_makes_connections_by_lane_and_keeps_its_requests_in_order() -> None:
+    assert (
+        inspect.signature(AIOKafkaClient._get_conn).parameters["group"].kind is inspect.Parameter.KEYWORD_ONLY
+    )
     for name in (
         "bootstrap",
         "close",
@@ -111,51 +112,54 @@ def test_the_client_sends_through_lanes_and_lets_a_call_encode_itself() -> None:
         assert callable(getattr(AIOKafkaClient, name))
     for name in ("brokers", "leader_for_partition", "partitions_for_topic"):
         assert callable(getattr(ClusterMetadata, name))
-    assert "self.ready(node_id, group=group)" in inspect.getsource(AIOKafkaClient.send)
     assert "self._get_conn(node_id, group=group)" in inspect.getsource(AIOKafkaClient.ready)
     source = inspect.getsource(AIOKafkaConnection._read)
     for used in ("reader.readexactly(4)", "self._handle_frame(resp)"):  # which `frames.py` does in its place
         assert used in source
     assert "self._reader is not None" in inspect.getsource(AIOKafkaConnection.connected)
     source = inspect.getsource(AIOKafkaConnection.send)
-    for used in (
+    for used in (  # as `ask` does
         "request.prepare(self._versions)",
-        "build_request_header(",
-        "header.encode() + request_struct.encode()",  # in this order: the second holds both
-        "correlation_id=",
-        "client_id=",
+        "self._next_correlation_id()",
+        "self._writer.write(size + message)",
+        "(correlation_id, request_struct, fut)",
     ):
         assert used in source
     source = inspect.getsource(AIOKafkaConnection._handle_frame)
-    for used in (
-        "resp = io.BytesIO(resp)",  # whose getvalue() copies nothing
-        "request.parse_response_header(resp)",
-        "RESPONSE_TYPE",
-        ".decode(resp)",
+    for used in (  # as `_Frames` does for calls
+        "correlation_id, request, fut = self._requests[0]",
         "if not fut.done()",
+        "self._last_action = time.monotonic()",
+        "self._requests.popleft()",
     ):
         assert used in source
+    for used in ("self._requests", "fut.set_exception"):  # what is under way fails with the connection
+        assert used in inspect.getsource(AIOKafkaConnection.close)
     assert {member.name for member in CoordinationType} >= {"GROUP", "TRANSACTION"}
+    assert CloseReason.CONNECTION_TIMEOUT
 
 
 def test_a_call_refuses_a_broker_that_does_not_speak_its_version() -> None:
     call = Call(26, 5, b"", lambda fields: fields.int16())
-    assert call.prepare({26: (0, 5)}) is call
+    call.require({26: (0, 5)})
     with pytest.raises(Misconfigured, match="version 5 of Kafka request 26"):
-        call.prepare({26: (0, 4)})
+        call.require({26: (0, 4)})
     with pytest.raises(Misconfigured):
-        call.prepare({})
+        call.require({})
+
+
+def test_a_call_is_sent_as_size_header_and_body() -> None:
+    flexible = Call(26, 5, [b"ab", b"c"], lambda fields: fields.int16())
+    assert flexible.message(7, b"me") == b"\x00\x00\x00\x10\x00\x1a\x00\x05\x00\x00\x00\x07\x00\x02me\x00abc"
+    plain = Call(26, 5, b"abc", lambda fields: fields.int16(), flexible=False)
+    assert plain.message(7, b"me") == b"\x00\x00\x00\x0f\x00\x1a\x00\x05\x00\x00\x00\x07\x00\x02meabc"
 
 
 def test_a_call_reads_the_tagged_and_the_plain_header() -> None:
     flexible = Call(26, 5, b"", lambda fields: fields.int16())
-    buffer = io.BytesIO(b"\x00\x00\x00\x07" + b"\x01\x05\x02ab" + b"\x00\x09")
-    assert flexible.parse_response_header(buffer).correlation_id == 7
-    assert flexible.RESPONSE_TYPE.decode(buffer) == 9
+    assert flexible.answer(b"\x00\x00\x00\x07" + b"\x01\x05\x02ab" + b"\x00\x09") == 9
     plain = Call(18, 3, b"", lambda fields: fields.int16(), flexible_answer=False)
-    buffer = io.BytesIO(b"\x00\x00\x00\x07\x00\x09")
-    assert plain.parse_response_header(buffer).correlation_id == 7
-    assert plain.RESPONSE_TYPE.decode(buffer) == 9
+    assert plain.answer(b"\x00\x00\x00\x07\x00\x09") == 9
 
 
 @pytest.fixture
@@ -167,7 +171,7 @@ async def connection(kafka_broker: Broker) -> AsyncIterator[Connection]:
 
 
 @pytest.mark.kafka
-async def test_a_call_travels_like_one_of_the_clients_own_requests(connection: Connection) -> None:
+async def test_a_call_travels_on_a_connection_of_the_client(connection: Connection) -> None:
     abilities = await connection.send(connection.any_node(), api_versions(), Lane.TRANSACTION)
     assert abilities.versions[26][1] >= 3
     client = connection._client
@@ -210,3 +214,18 @@ async def test_an_abandoned_request_leaves_its_connection_in_order(connection: C
         await sending
     assert (await connection.send(node, api_versions(), Lane.PRODUCE)).versions
     assert connection._client._conns[(node, Lane.PRODUCE)] is before
+
+
+@pytest.mark.kafka
+async def test_a_request_without_an_answer_ends_its_connection(connection: Connection) -> None:
+    """What was asked on it is in doubt, and an answer that comes late must not be taken for another's."""
+    node = connection.any_node()
+    await connection.send(node, api_versions(), Lane.PRODUCE)
+    before = connection._client._conns[(node, Lane.PRODUCE)]
+    connection._request_timeout_s = 0.0
+    with pytest.raises(errors.RequestTimedOutError):
+        await connection.send(node, api_versions(), Lane.PRODUCE)
+    assert not before.connected()
+    connection._request_timeout_s = 10.0
+    assert (await connection.send(node, api_versions(), Lane.PRODUCE)).versions
+    assert connection._client._conns[(node, Lane.PRODUCE)] is not before

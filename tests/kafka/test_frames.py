@@ -5,16 +5,19 @@ import itertools
 import socket
 import struct
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import uvloop
+from aiokafka.errors import CorrelationIdError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.kafka import frames
 from streamkit.kafka.frames import _Frames, receive_whole
+from streamkit.kafka.wire import Call
 
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
 
@@ -31,6 +34,7 @@ class Connection:
         self._last = last
         self.answers: list[bytes] = []
         self.changed = asyncio.Event()
+        self._requests: deque[tuple[Any, Any, Any]] = deque([(1, "a request of the client's own", None)])
 
     def connected(self) -> bool:
         return len(self.answers) != self._last
@@ -244,3 +248,36 @@ def run_with_server(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(run())
+
+
+def receive(connection: Connection, message: bytes) -> None:
+    """Let one answer arrive."""
+    receiver = _Frames(connection, Before())
+    data = framed([message])
+    receiver.get_buffer(-1)[: len(data)] = data
+    receiver.buffer_updated(len(data))
+
+
+async def test_an_answer_goes_to_the_call_that_waits_for_it_and_no_other() -> None:
+    call = Call(26, 5, b"", lambda fields: fields.int16(), flexible_answer=False)
+    connection = Connection()
+    first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+    connection._requests = deque([(7, call, first), (8, call, second)])
+    first.cancel()  # whoever asked has gone; the answer comes all the same
+    receive(connection, b"\x00\x00\x00\x07\x00\x01")
+    assert not second.done()
+    receive(connection, b"\x00\x00\x00\x08\x00\x02")
+    assert await second == 2
+    assert not connection._requests
+
+
+@pytest.mark.parametrize("message", [b"\x00\x00\x00\x08\x00\x01", b"\x00\x00\x00\x07"])
+async def test_an_answer_to_another_request_or_one_cut_short_ends_the_connection(message: bytes) -> None:
+    call = Call(26, 5, b"", lambda fields: fields.int16(), flexible_answer=False)
+    connection = Connection()
+    answer = asyncio.get_running_loop().create_future()
+    connection._requests = deque([(7, call, answer)])
+    with pytest.raises((CorrelationIdError, struct.error)):
+        receive(connection, message)
+    assert not answer.done()  # it fails when the connection ends
+    assert len(connection._requests) == 1

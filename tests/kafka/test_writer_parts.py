@@ -7,7 +7,7 @@ from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.delivery import Sequences, in_rounds
 from streamkit.kafka.error_codes import END, POSITIONS, PREPARE, PRODUCE, Verdict, error_for, name_of, worst
 from streamkit.kafka.ports import OutBatch
-from streamkit.kafka.wire import Fields, compact_array, compact_string
+from streamkit.kafka.wire import compact_array, compact_string
 from streamkit.kafka.writer import ALLOWED, KafkaWriter, WriterState
 from streamkit.model.ids import TopicPartition
 
@@ -107,12 +107,14 @@ def test_the_transaction_version_comes_from_the_finalized_features() -> None:
         tags = b"\x01\x02" + bytes([len(body)]) + body if features else b"\0"
         return b"\0\0" + compact_array([bytes([0, 26, 0, 0, 0, 5, 0])]) + b"\0\0\0\0" + tags
 
-    read = calls.api_versions().RESPONSE_TYPE.read
-    both = read(Fields(answer([("group.version", 1), ("transaction.version", 2)])))
+    def read(features: list[tuple[str, int]]) -> calls.Abilities:
+        return calls.api_versions().answer(b"\0\0\0\1" + answer(features))
+
+    both = read([("group.version", 1), ("transaction.version", 2)])
     assert both == calls.Abilities({26: (0, 5)}, 2)
     # That a broker knows EndTxn 5 says nothing: without the feature such a request wedges the writer id.
-    assert read(Fields(answer([("group.version", 1)]))).transaction_version == 0
-    assert read(Fields(answer([]))).transaction_version == 0
+    assert read([("group.version", 1)]).transaction_version == 0
+    assert read([]).transaction_version == 0
 
 
 def test_the_best_version_is_the_highest_that_both_know() -> None:
