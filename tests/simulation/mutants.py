@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant("position ahead by one", runtime.position_ahead_by_one, 0),
     Mutant("first offset ignored", runtime.first_offset_ignored, 0),
     Mutant("landed before the commit", runtime.landed_before_the_commit, 25),
-    Mutant("landed at the open span's positions", runtime.landed_at_the_open_positions, 27),
+    Mutant("landed at the open span's positions", runtime.landed_at_the_open_positions, 476),
     Mutant("condemned record dropped silently", runtime.condemned_record_dropped, 1),
     Mutant("failing record leaves its effects", runtime.failing_record_leaves_its_effects, 1),
     Mutant("dead letter outside the span", runtime.dead_letter_outside_the_span, 1),
