@@ -151,12 +151,8 @@ async def plan_repair(plan: Plan, log: Log) -> ResetPlan:
     """
     admin = log.admin()
     await _require_no_open_transaction(plan, admin)
-    wanted = {
-        TopicPartition(topic, partition): offset
-        for record in (await last_commits(plan, log)).values()
-        for topic, by_partition in record.positions.items()
-        for partition, offset in by_partition.items()
-    }
+    records = await last_commits(plan, log)
+    wanted = {at: offset for record in records.values() for at, offset in record.places().items()}
     if not wanted:
         raise Misconfigured(
             f'pipeline "{plan.name}" has committed nothing yet',

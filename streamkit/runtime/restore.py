@@ -217,11 +217,7 @@ class Restoring:
             return Restored(state, dict(group), 0, uuid.uuid4().hex)
         if record.fingerprint != ownership.plan.fingerprint:
             require_compatible(store.get(PLAN_KEY), ownership.plan)
-        positions = {
-            TopicPartition(topic, partition): offset
-            for topic, by_partition in record.positions.items()
-            for partition, offset in by_partition.items()
-        }
+        positions = record.places()
         if ownership.guarantee is Guarantee.EXACTLY_ONCE:
             for partition, offset in group.items():
                 if positions.get(partition, offset) != offset:

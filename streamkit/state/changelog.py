@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from streamkit.errors import Misconfigured, StateCorrupt
+from streamkit.model.ids import TopicPartition
 
 FORMAT_VERSION = 1
 
@@ -37,6 +38,14 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     fingerprint: str
     # Room for what later releases want to commit with a span, by name.
     extra: dict[str, bytes] = {}
+
+    def places(self) -> dict[TopicPartition, int]:
+        """The positions, by partition."""
+        return {
+            TopicPartition(topic, partition): offset
+            for topic, by_partition in self.positions.items()
+            for partition, offset in by_partition.items()
+        }
 
     def encode(self) -> bytes:
         """The bytes of the record."""
