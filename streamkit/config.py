@@ -60,6 +60,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Records handled between two turns of the event loop: heartbeats and replies wait at most this long.
     slice_records: int = 500
 
+    # Hand records over in memory where a shuffle begins and ends in the same worker; False sends all by their topics.
+    local_shuffle: bool = True
+
     # A worker that does not answer for this long loses its tasks.
     session_timeout_s: float = 10.0
     # Workers have this long to finish their span when the group changes.

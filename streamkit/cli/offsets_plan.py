@@ -72,7 +72,7 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
     partitions = await partitions_of(topics, admin)
     starts = await admin.start_offsets(partitions)
     ends = await admin.end_offsets(partitions, committed=True)
-    positions = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    positions = await _positions(plan, partitions, admin)
     stages = []
     for stage in plan.stages:
         names = [each.topic for each in stage.inputs]
@@ -158,7 +158,7 @@ async def plan_repair(plan: Plan, log: Log) -> ResetPlan:
             f'pipeline "{plan.name}" has committed nothing yet',
             hint="`--to earliest` or `--to latest` begins it",
         )
-    before = await admin.positions(plan.name, wanted, timeout_s=POSITIONS_TIMEOUT_S)
+    before = await _positions(plan, wanted, admin)
     return _moves(plan, COMMITTED, before, dict(sorted(wanted.items())))
 
 
@@ -195,8 +195,16 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
             f'topic "{missing[0]}" does not exist', hint="`streamkit topics list` shows what there is"
         )
     wanted = await _wanted(to, partitions, admin)
-    before = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    before = await _positions(plan, partitions, admin)
     return _moves(plan, to, before, wanted)
+
+
+async def _positions(
+    plan: Plan, partitions: Iterable[TopicPartition], admin: Admin
+) -> dict[TopicPartition, int]:
+    """The group's positions as plain numbers, which can be printed in any form."""
+    found = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    return {at: int(position) for at, position in found.items()}
 
 
 def _moves(

@@ -27,7 +27,7 @@ from streamkit.kafka.transaction_calls import (
     offset_commit,
 )
 from streamkit.kafka.wire import Call
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 
 R = TypeVar("R")
 
@@ -163,7 +163,7 @@ class KafkaAdmin:
 
     async def positions(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, Position]:
         """The group's committed positions; waits while a transaction holds one pending."""
         ask = partial(self._positions, group, calls.offset_fetch(group, partitions))
         return await self._until(f'reading positions of group "{group}"', ask, timeout_s=timeout_s)
@@ -325,13 +325,13 @@ class KafkaAdmin:
         return found
 
     async def _positions(
-        self, group: str, call: Call[tuple[int, list[calls.Found]]]
-    ) -> dict[TopicPartition, int]:
+        self, group: str, call: Call[tuple[int, list[calls.Noted]]]
+    ) -> dict[TopicPartition, Position]:
         node = await self._connection.group_coordinator(group)
         code, found = await self._connection.send(node, call, Lane.METADATA)
         for answered, where in ((code, f'group "{group}"'), *((f.code, str(f.partition)) for f in found)):
             _check(answered, where)
-        return {partition: offset for partition, _code, offset in found if offset >= 0}
+        return {partition: position for partition, _code, position in found if position >= 0}
 
     async def _members(self, group: str) -> list[str]:
         node = await self._connection.group_coordinator(group)

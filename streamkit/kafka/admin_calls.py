@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from streamkit.kafka.ports import TopicSpec
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -65,6 +65,14 @@ class Found(NamedTuple):
     partition: TopicPartition
     code: int
     offset: int
+
+
+class Noted(NamedTuple):
+    """A position of one partition, or why there is none."""
+
+    partition: TopicPartition
+    code: int
+    position: Position
 
 
 class Group(NamedTuple):
@@ -267,7 +275,7 @@ def _read_offsets(fields: Fields) -> list[Found]:
     return found
 
 
-def offset_fetch(group: str, partitions: Iterable[TopicPartition]) -> Call[tuple[int, list[Found]]]:
+def offset_fetch(group: str, partitions: Iterable[TopicPartition]) -> Call[tuple[int, list[Noted]]]:
     """Ask for a group's positions, refusing those that a transaction holds pending."""
     topics: dict[str, list[bytes]] = {}
     for topic, number in partitions:
@@ -277,7 +285,7 @@ def offset_fetch(group: str, partitions: Iterable[TopicPartition]) -> Call[tuple
     return Call(9, 7, body, _read_positions)
 
 
-def _read_positions(fields: Fields) -> tuple[int, list[Found]]:
+def _read_positions(fields: Fields) -> tuple[int, list[Noted]]:
     fields.int32()
     found = []
     for _ in range(fields.compact_count()):
@@ -285,8 +293,8 @@ def _read_positions(fields: Fields) -> tuple[int, list[Found]]:
         for _ in range(fields.compact_count()):
             number, offset = fields.int32(), fields.int64()
             fields.int32()
-            fields.compact_string()
-            found.append(Found(TopicPartition(topic, number), fields.int16(), offset))
+            position = Position(offset, fields.compact_string() or "")
+            found.append(Noted(TopicPartition(topic, number), fields.int16(), position))
             fields.tags()
         fields.tags()
     return fields.int16(), found

@@ -187,6 +187,13 @@ class _Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
             receive_whole(connection)
         return connection
 
+    async def _metadata_update(self, *given: Any) -> bool:
+        """As the client does; but a write to a connection that is just gone must not end its updates for ever."""
+        try:
+            return bool(await super()._metadata_update(*given))
+        except RuntimeError:  # uvloop's word for a transport that was closed a moment ago
+            return False
+
 
 def _expire(answer: "asyncio.Future[Any]") -> None:
     if not answer.done():

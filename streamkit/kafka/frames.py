@@ -16,7 +16,8 @@ import sys
 import time
 from typing import Any, TypeVar
 
-from aiokafka.errors import CorrelationIdError
+from aiokafka.conn import CloseReason
+from aiokafka.errors import CorrelationIdError, KafkaConnectionError
 
 from streamkit.kafka.wire import Call
 
@@ -52,7 +53,11 @@ def ask(connection: Any, call: Call[R]) -> "asyncio.Future[R]":
     """Send a request on a connection that is up; the future gets the answer, or the error that ends the connection."""
     call.require(connection._versions)  # noqa: SLF001 - pinned by the surface test
     number = connection._next_correlation_id()  # noqa: SLF001 - as above
-    connection._writer.write(call.message(number, _CLIENT))  # noqa: SLF001 - as above
+    try:
+        connection._writer.write(call.message(number, _CLIENT))  # noqa: SLF001 - as above
+    except RuntimeError as error:  # uvloop's word for a transport that was closed a moment ago
+        connection.close(reason=CloseReason.CONNECTION_BROKEN)
+        raise KafkaConnectionError(str(error)) from error
     answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
     connection._requests.append((number, call, answer))  # noqa: SLF001 - as above
     return answer

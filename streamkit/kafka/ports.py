@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.model.ids import Position, TaskId, TopicPartition
 
 # A real list: the client's record builder takes nothing else.
 Headers = list[tuple[str, bytes | None]]
@@ -123,18 +123,29 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct):
-    """Everything that one span of input caused: written together or not at all."""
+    """Everything that one span of input caused: written together or not at all.
+
+    `changelogs` are what tasks go on from after a crash. Without a transaction they must not be there before the
+    `batches` that they speak of.
+    """
 
     batches: Sequence[OutBatch]
     positions: Mapping[TopicPartition, int]
     member: Member
+    changelogs: Sequence[OutBatch] = ()
+
+    @property
+    def all_batches(self) -> list[OutBatch]:
+        """Both, in the order in which they may be written."""
+        return [*self.batches, *self.changelogs]
 
 
 class Writer(Protocol):
     """One writer per worker: the only road by which records leave it.
 
     EXACTLY_ONCE: `commit` is one transaction of batches and positions, fenced by writer id and by the member's
-    generation. AT_LEAST_ONCE: batches first, then positions. AT_MOST_ONCE: positions first, then batches.
+    generation. AT_LEAST_ONCE: batches first, then changelogs, then positions, each when all before it is acknowledged.
+    AT_MOST_ONCE: positions first, then everything else.
     """
 
     writer_id: str
@@ -282,7 +293,7 @@ class Admin(Protocol):
 
     async def positions(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, Position]:
         """The group's committed positions, stable: waits while a transaction holds one pending.
 
         A partition without a position is left out.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from streamkit.kafka.ports import Member
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 
 _PRODUCER = struct.Struct(">qh")
 _INT32 = struct.Struct(">i")
@@ -161,7 +161,8 @@ def heartbeat(member: Member) -> Call[Reply]:
 def _positions(positions: Mapping[TopicPartition, int]) -> bytes:
     topics: dict[str, list[bytes]] = {}
     for (topic, number), offset in positions.items():
-        packed = _OFFSET.pack(number, offset, _NO_LEADER_EPOCH) + _NO_METADATA + _NO_TAGS
+        note = compact_string(offset.note) if isinstance(offset, Position) else _NO_METADATA
+        packed = _OFFSET.pack(number, offset, _NO_LEADER_EPOCH) + note + _NO_TAGS
         topics.setdefault(topic, []).append(packed)
     return compact_array(
         [compact_string(topic) + compact_array(packed) + _NO_TAGS for topic, packed in topics.items()]

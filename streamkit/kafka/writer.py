@@ -150,7 +150,7 @@ class KafkaWriter:
             Bug: a commit is under way, the writer was never opened or is closed, or a generation is missing.
         """
         self._check_usable(commit)
-        if not commit.batches and not commit.positions:
+        if not commit.all_batches and not commit.positions:
             return {}
         self._move(WriterState.COMMITTING)
         waits = (self._coordinator, self._group(commit.member), self._delivery)
@@ -197,15 +197,16 @@ class KafkaWriter:
 
     async def _write(self, commit: Commit) -> dict[TopicPartition, int]:
         """The order of things, by guarantee."""
-        await self._delivery.watch([out.partition for out in commit.batches])
+        await self._delivery.watch([out.partition for out in commit.all_batches])
         if self._transactional:
             return await self._transaction(commit)
         if self._options.guarantee is Guarantee.AT_LEAST_ONCE:
             ends = await self._delivery.send(commit.batches)
+            ends |= await self._delivery.send(commit.changelogs)
             await self._commit_positions(commit)
             return ends
         await self._commit_positions(commit)
-        return await self._delivery.send(commit.batches)
+        return await self._delivery.send(commit.all_batches)
 
     async def _transaction(self, commit: Commit) -> dict[TopicPartition, int]:
         """Add, write and set positions, end: one transaction."""
@@ -217,7 +218,7 @@ class KafkaWriter:
             await self._add(commit)
         positioning = asyncio.ensure_future(self._position(commit))
         try:
-            ends = await self._delivery.send(commit.batches)
+            ends = await self._delivery.send(commit.all_batches)
         except StreamkitError as error:
             if isinstance(fenced := await _drop(positioning), Fenced):
                 raise fenced from error  # says more than what became of the batches
@@ -242,7 +243,7 @@ class KafkaWriter:
         return self._transaction_version < TRANSACTION_VERSION_2 or len(self._connection.nodes()) > 1
 
     async def _add(self, commit: Commit) -> None:
-        partitions = {out.partition for out in commit.batches}
+        partitions = {out.partition for out in commit.all_batches}
         if partitions:
             call = add_partitions(self._packed_id, self._held, partitions)
             await self._coordinator.settle(call, PREPARE, "AddPartitionsToTxn")

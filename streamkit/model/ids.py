@@ -1,6 +1,6 @@
 """Names and positions: what identifies a partition, a task, a place in a log."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 # The number of key groups a pipeline is born with. State keys begin with their group, so a later change of the
 # partition count moves whole ranges of groups; the number itself can never change.
@@ -15,6 +15,18 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"
+
+
+class Position(int):
+    """Where to read on: an offset like any other, and beside it what its writer noted in the group."""
+
+    note: str
+
+    def __new__(cls, offset: int, note: str = "") -> Self:
+        """An offset with a note."""
+        made = super().__new__(cls, offset)
+        made.note = note
+        return made
 
 
 class TaskId(NamedTuple):

@@ -22,12 +22,14 @@ from streamkit.operators.step import Code
 from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.commit import Committer, SpanEndFailed
-from streamkit.runtime.emit import Outbox
+from streamkit.runtime.emit import Lane, Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
+from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
+from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
 from streamkit.runtime.routes import dead_letter_lane, output_codes
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
@@ -36,14 +38,6 @@ from streamkit.state.store import StateStores
 R = TypeVar("R")
 
 log = structlog.get_logger()
-
-# How long an idle loop sleeps in a poll before it looks at the group and its tasks again.
-IDLE_POLL_S = 0.1
-# The same while tasks are being restored: they should start at once.
-BUSY_POLL_S = 0.002
-# After a commit the broker takes about 2 ms to let its readers see it, and a question half of that to reach it; one that
-# comes earlier brings only what came since.
-VISIBLE_S = 0.001
 
 
 def wall_clock_ms() -> int:
@@ -91,18 +85,31 @@ class Agent:
         self._backoff = Backoff(parts.settings)
         self._doubts = Backoff(parts.settings)
         self._commits_at_doubt = -1
-        self._span_started_s: float | None = None
-        self._shuffles = len(parts.plan.shuffles())
-        self._rounds_left = 0
+        self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
+        self._local = LocalShuffles(
+            self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
+        )
         self._is_open = False
         self._stopping = False
 
     def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
         return Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside)
 
+    def _local_lanes(self) -> dict[str, Lane]:
+        """The shuffles that may be handed over: only a transaction commits both of their ends together."""
+        if not self._settings.local_shuffle or self._settings.guarantee != "exactly_once":
+            return {}
+        shuffles = self._parts.plan.shuffles()
+        return {topic: self._outbox.lane(topic, count or 0) for topic, count in shuffles.items()}
+
     def stop(self) -> None:
         """Finish the span, commit, leave the group; `run` then returns."""
         self._stopping = True
+
+    @property
+    def local_partitions(self) -> int:
+        """Partitions of shuffles to which this worker hands over in memory."""
+        return self._local.partitions
 
     @property
     def set_aside(self) -> int:
@@ -154,34 +161,29 @@ class Agent:
             await self._rejoin()
         if roster.restoring:
             roster.start_ready(self._outputs, self._reader)
-        roster.wake(_now_s(), self._reader)
+        roster.wake(now_s(), self._reader)
+        self._local.follow()
 
     async def _poll(self) -> Intake | None:
-        if self._intakes.calm:
-            await self._rest()
-        is_busy = self.roster.restoring or self._pulse.is_hurried
+        if (waiting := self._waiting()) is not None:
+            return waiting
+        if self._local.way is Way.GATHERING:
+            await self._committer.settle()  # what it has written is read before shuffles go by memory
+        elif self._intakes.calm:
+            is_local = self._local.way is Way.LOCAL
+            await self._rhythm.rest(hops=0 if is_local else len(self._parts.plan.shuffles()))
+        self._local.choose(now_s())
+        is_busy = self._local.is_changing or self.roster.restoring or self._pulse.is_hurried
         return await self._intakes.poll(BUSY_POLL_S if is_busy else IDLE_POLL_S)
 
-    async def _rest(self) -> None:
-        """When little comes in, requests cost more than records: end the commit, wait a moment, then ask once.
-
-        What has just been shuffled should not wait: as many rounds as the pipeline has shuffles follow each other
-        quickly, and take a record from its source to its sink.
-        """
-        await self._committer.settle()
-        if self._rounds_left > 0:
-            self._rounds_left -= 1
-            pause_s = VISIBLE_S
-        else:
-            self._rounds_left = self._shuffles
-            pause_s = self._settings.commit_pause_s
-        left_s = self._committer.ended_at + pause_s - _now_s()
-        if left_s > 0:
-            await asyncio.sleep(left_s)
+    def _waiting(self) -> Intake | None:
+        """What is in hand already: first what was handed over, then what was fetched."""
+        return self._local.current() or self._intakes.current()
 
     async def _run(self, intake: Intake | None) -> None:
-        if self._span_started_s is None:
-            self._begin_span()
+        if not self._rhythm.is_span_open:
+            self._rhythm.begin_span()
+            self._outbox.begin_span(self._parts.now_ms())
         left = self._settings.slice_records
         while intake is not None and left > 0:
             verdict = intake.run_slice(left, self._failures)
@@ -189,19 +191,15 @@ class Agent:
                 await self._rewind(intake.task, verdict)
                 break
             left -= intake.slice_size
-            intake = self._intakes.current()
+            intake = self._waiting()
         await asyncio.sleep(0)  # replies and heartbeats get their turn between two slices
-
-    def _begin_span(self) -> None:
-        self._span_started_s = _now_s()
-        self._outbox.begin_span(self._parts.now_ms())
 
     async def _let_time_pass(self) -> None:
         if not self._rules.is_timed:
             return
-        if self._span_started_s is None:
+        if not self._rhythm.is_span_open:
             self._outbox.begin_span(self._parts.now_ms())
-        failed = self._pulse.beat(_now_s())
+        failed = self._pulse.beat(now_s())
         if failed is not None:
             await self._rewind(*failed)
         elif self.roster.is_finished:
@@ -209,33 +207,33 @@ class Agent:
             self.stop()
 
     async def _commit(self) -> None:
-        self._span_started_s = None
+        self._rhythm.end_span()
+        await self._committer.settle()
         try:
-            await self._committer.begin(self.roster.running(), self.roster.assignment.member)
+            for tasks in self.roster.running_by_stage():
+                await self._run_handed()
+                for task in tasks:
+                    self._committer.finish(task)
+            self._committer.begin(self.roster.running(), self.roster.assignment.member)
         except SpanEndFailed as failed:
             log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
             await self._rewind(failed.task, failed.verdict)
-        now_s = _now_s()
+        at_s = now_s()
         for task in self.roster.running():
-            if task.state.flush_due(now_s):
+            if task.state.flush_due(at_s):
                 task.state.write_pending()
 
-    # -- when a span is due ---------------------------------------------------------------------------------------
-
-    def _moved(self) -> bool:
-        return any(task.moved for task in self.roster.running())
+    async def _run_handed(self) -> None:
+        """Run all that was handed over: both ends of a local shuffle are committed together."""
+        while (intake := self._local.current()) is not None:
+            verdict = intake.run_slice(self._settings.slice_records, self._failures)
+            if verdict is not None:
+                raise SpanEndFailed(intake.task, verdict)
+            await asyncio.sleep(0)
 
     def _span_is_due(self) -> bool:
-        """As soon as the input is drained, at the latest after the interval or at the size bound."""
-        if not self._moved():
-            return False
-        now_s = _now_s()
-        started_s = now_s if self._span_started_s is None else self._span_started_s
-        if now_s - started_s >= self._settings.commit_interval_s:
-            return True
-        if self._outbox.bytes_waiting >= self._settings.span_bytes_max:
-            return True
-        return self._intakes.drained and not self._committer.busy
+        has_moved = any(task.moved for task in self.roster.running())
+        return has_moved and self._rhythm.is_due(is_drained=self._waiting() is None)
 
     # -- going back -----------------------------------------------------------------------------------------------
 
@@ -243,6 +241,8 @@ class Agent:
         """Drop the open span of all tasks and read it again; the failed task may have to wait first."""
         await self._committer.settle()
         self._forget_span()
+        # By then the failed record, read from a topic, has had its tries; and who fails often loses little by it.
+        self._local.leave(now_s() + self._settings.restart_delay_last_s)
         for task in list(self.roster.running()):
             task.rewind(self._outputs)
             if task is failed and verdict is Verdict.STOP_TASK:
@@ -254,7 +254,7 @@ class Agent:
         for partition in task.inputs:
             self._reader.forget(partition)
         delay_s = self._failures.delay_s(task, self._settings)
-        task.wake_at = _now_s() + delay_s
+        task.wake_at = now_s() + delay_s
         task.move(Life.WAITING)
         log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
 
@@ -288,9 +288,10 @@ class Agent:
         self._is_open = True
 
     def _forget_span(self) -> None:
+        self._local.drop()
         self._outbox.drop()
         self._intakes.drop()
-        self._span_started_s = None
+        self._rhythm.end_span()
 
     # -- the group ------------------------------------------------------------------------------------------------
 
@@ -336,11 +337,8 @@ class Agent:
     async def _close(self) -> None:
         await self._committer.cancel()
         await self._pulse.stop()
+        await self._local.stop()
         await self.roster.close_all(self._reader)
         await self._parts.membership.leave()
         await self._reader.close()
         await self._parts.writer.close()
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

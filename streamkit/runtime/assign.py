@@ -29,8 +29,9 @@ log = structlog.get_logger()
 
 # Restores that run at once: enough to fill the connection, few enough to leave the loop to running tasks.
 RESTORES_AT_ONCE = 4
-# Looks at positions and commit record before we believe that they really disagree.
-DISAGREEMENTS_MAX = 4
+# How long positions and commit record may disagree before we believe it: a broker that was killed and started again
+# may answer with older positions until it has loaded all of them.
+DISAGREEMENT_S = 15.0
 
 
 # (id, stage, the partitions it reads) -> a task.
@@ -59,6 +60,8 @@ class Roster:
         self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
         self._assignment: Assignment | None = None
         self.tasks: dict[TaskId, Task] = {}
+        # Counts the changes: of which tasks there are, and which of them run.
+        self.version = 0
         self.owner_of: dict[TopicPartition, Task] = {}
 
     @property
@@ -88,6 +91,11 @@ class Roster:
         """The tasks that are processing."""
         return (task for task in self.tasks.values() if task.life is Life.RUNNING)
 
+    def running_by_stage(self) -> Iterator[list[Task]]:
+        """The same, stage by stage, every stage after the stages it reads from."""
+        for stage in self._plan.stages:
+            yield [task for task in self.running() if task.id.stage == stage.name]
+
     async def take(self, assignment: Assignment, writer_id: str, reader: Reader) -> None:
         """Give up what is gone, keep what stayed, and begin to restore what is new.
 
@@ -110,6 +118,7 @@ class Roster:
 
     def restore(self, task: Task, writer_id: str) -> None:
         """Begin to restore a task in the background."""
+        self.version += 1
         task.move(Life.RESTORING)
         ownership = Ownership(
             group=self.assignment.member.group,
@@ -127,15 +136,18 @@ class Roster:
     async def _restore(self, task: Task, ownership: Ownership) -> Restored:
         """Restore, again and again while the reason is a passing one."""
         backoff = Backoff(self._settings)
-        disagreements = 0
+        loop = asyncio.get_running_loop()
+        disagreeing_since: float | None = None
         while True:
             try:
                 async with self._slots:
                     restored = await Restoring(task, self._log, self._stores, ownership).run()
                     return await self._with_start(restored, task)
             except Disagreement as error:
-                disagreements += 1
-                if disagreements == DISAGREEMENTS_MAX:
+                if disagreeing_since is None:
+                    disagreeing_since = loop.time()
+                    log.warning("looking again", task=str(task.id), error=str(error))
+                if loop.time() - disagreeing_since >= DISAGREEMENT_S:
                     raise PositionsMoved(error.problem, detail=error.detail, hint=error.hint) from error
                 await asyncio.sleep(backoff.next_delay_s())
             except StaleStore as stale:
@@ -172,6 +184,7 @@ class Roster:
             restored = self._restoring.pop(task_id).result()
             task = self.tasks[task_id]
             task.start(restored, outputs)
+            self.version += 1
             self.seek(task, reader)
 
     def wake(self, now_s: float, reader: Reader) -> None:
@@ -179,6 +192,7 @@ class Roster:
         for task in self.tasks.values():
             if task.life is Life.WAITING and task.wake_at <= now_s:
                 task.move(Life.RUNNING)
+                self.version += 1
                 self.seek(task, reader)
 
     def seek(self, task: Task, reader: Reader) -> None:
@@ -191,6 +205,7 @@ class Roster:
         """Give tasks up: stop restoring and reading them, leave their committed state on disk."""
         for task_id in list(task_ids):
             task = self.tasks.pop(task_id)
+            self.version += 1
             work = self._restoring.pop(task_id, None)
             if work is not None:
                 await _cancel(work)

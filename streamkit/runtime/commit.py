@@ -3,7 +3,8 @@
 Before this step the chain filled the overlays and the outbox; after it nothing of the span can be lost or happen
 twice. While a commit is in flight the next span is already being processed; at most one is in flight.
 
-    freeze     operators that hold results back let them go; changed state becomes changelog records
+    finish     operators that hold results back let them go; the stages behind are told how far event time has come
+    freeze     changed state becomes changelog records
     write      one commit record per task that moved, then everything to the broker, every acknowledgement checked
     land       the frozen state is committed: it may now reach the disk
 """
@@ -16,12 +17,12 @@ import msgspec
 from streamkit.codec.signals import HEADER, encode_signal
 from streamkit.errors import Bug, EncodeError
 from streamkit.kafka.ports import Commit, Headers, Member, Writer
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.task import Life, Task
+from streamkit.runtime.task import Task
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 
 
@@ -37,8 +38,8 @@ class Frozen(msgspec.Struct):
 class SpanEndFailed(Exception):
     """The user's code or values failed while a span was being ended; nothing of it was sent."""
 
-    def __init__(self, task: Task, verdict: Verdict, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
+    def __init__(self, task: Task, verdict: Verdict, cause: Exception | None = None) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}" if cause else verdict.value)
         self.task = task
         self.verdict = verdict
 
@@ -62,6 +63,8 @@ class Committer:
         self._now_ms = now_ms
         self._in_flight: asyncio.Task[None] | None = None
         self.ended_at = float("-inf")
+        # Where the last commit to each partition has ended.
+        self.ends: dict[TopicPartition, int] = {}
         self.commits = 0
 
     @property
@@ -69,23 +72,39 @@ class Committer:
         """True while a commit is in flight."""
         return self._in_flight is not None and not self._in_flight.done()
 
-    async def begin(self, tasks: Iterable[Task], member: Member) -> None:
-        """Freeze the open span and send it off; waits for the commit before it.
+    def finish(self, task: Task) -> None:
+        """Let a task say what it says at the end of a span; the stages behind it come after.
 
         Raises:
-            Fenced, WriterDead, EncodeError: what became of the commit before it.
-            SpanEndFailed: a task's span cannot be frozen; drop the span.
+            SpanEndFailed: what was held back cannot be sent on; drop the span.
         """
-        await self.settle()
-        moved = [task for task in tasks if task.moved and task.life is Life.RUNNING]
-        if not moved:
-            return
-        for task in moved:
+        if task.moved:
             self._let_go(task)
             self._announce(task)
+
+    def begin(self, tasks: Iterable[Task], member: Member) -> None:
+        """Freeze the finished span and send it off; the commit before it must have ended.
+
+        Raises:
+            SpanEndFailed: a task's span cannot be frozen; drop the span.
+        """
+        moved = [task for task in tasks if task.moved]
+        if not moved:
+            return
         frozen = [self._freeze(task) for task in moved]
-        positions = {at: offset for part in frozen for at, offset in part.positions.items()}
-        commit = Commit(self._outbox.take(), positions, member)
+        positions = {
+            at: Position(offset, str(part.task.span))
+            for part in frozen
+            for at, offset in part.positions.items()
+        }
+        batches = self._outbox.take()
+        changelogs = {part.task.changelog for part in frozen}
+        commit = Commit(
+            [out for out in batches if out.partition not in changelogs],
+            positions,
+            member,
+            [out for out in batches if out.partition in changelogs],
+        )
         self._in_flight = asyncio.create_task(self._write(commit, frozen), name="commit")
 
     def _let_go(self, task: Task) -> None:
@@ -141,6 +160,7 @@ class Committer:
                 raise Bug(f"the commit of task {part.task.id} wrote nothing to {part.task.changelog}")
             part.task.state.committed(part.rows, end)
             part.task.landed(part.positions, part.clock)
+        self.ends |= ends
         self.commits += 1
         self.ended_at = asyncio.get_running_loop().time()
 

@@ -31,8 +31,10 @@ class Lane:
         self.batches: list[Batch | None] = [None] * partitions
         self.counts = [0] * partitions
         self.full: list[OutBatch] = []
+        self.batch_bytes_max = batch_bytes_max
         self._writer = writer
-        self._batch_bytes_max = batch_bytes_max
+        # Partitions whose records stay in this worker: see `runtime/local.py`.
+        self._doors: set[int] = set()
 
     def add(
         self,
@@ -69,13 +71,13 @@ class Lane:
     ) -> None:
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
         size += sum(len(name) + len(content or b"") for name, content in headers)
-        if size > self._batch_bytes_max:
+        if size > self.batch_bytes_max:
             raise EncodeError(
-                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self._batch_bytes_max})',
+                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self.batch_bytes_max})',
                 hint="write smaller values, or raise max.message.bytes of the topic",
             )
         self._put_aside(partition)
-        batch = self._writer.batch(self._batch_bytes_max)
+        batch = self._writer.batch(self.batch_bytes_max)
         batch.append(0, timestamp, key, value, headers)
         self.batches[partition] = batch
         self.counts[partition] = 1
@@ -87,10 +89,23 @@ class Lane:
             self.batches[partition] = None
             self.counts[partition] = 0
 
+    def open_door(self, partition: int, batch: Batch) -> None:
+        """Append what is for this partition to `batch`, which stays here, until the doors are closed."""
+        self._doors.add(partition)
+        self.batches[partition] = batch
+
+    def close_doors(self) -> None:
+        """Build batches for the broker again."""
+        for partition in self._doors:
+            self.batches[partition] = None
+            self.counts[partition] = 0
+        self._doors.clear()
+
     def take(self) -> list[OutBatch]:
         """All batches, in order within each partition; the lane is empty afterwards."""
         for partition in range(len(self.batches)):
-            self._put_aside(partition)
+            if partition not in self._doors:
+                self._put_aside(partition)
         taken, self.full = self.full, []
         return taken
 

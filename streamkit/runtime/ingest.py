@@ -1,9 +1,10 @@
-"""ingest: a fetched batch and its task, cut into slices that the loop can afford.
+"""ingest: records on their way into a task, cut into slices that the loop can afford.
 
 Before this step `runtime/poll.py` fetched committed bytes; after it `runtime/chain.py` runs each slice. What cannot
 be decoded or processed goes to `runtime/failures.py`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import chain as join
 from itertools import islice, takewhile
@@ -19,21 +20,13 @@ from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.task import Condemned, Task
 
 
-class Intake:
-    """One fetched batch on its way into a task, slice by slice."""
+class Intake(ABC):
+    """Records on their way into a task, slice by slice."""
 
-    def __init__(self, task: Task, batch: FetchedBatch) -> None:
+    def __init__(self, task: Task, partition: TopicPartition) -> None:
         self.task = task
-        self.partition: TopicPartition = batch.partition
-        self._run = task.chain.entries[batch.partition.topic]
-        self._next_offset = batch.next_offset
-        self._records = _from_offset(batch)
-        source = task.clock.sources.get(batch.partition.topic)
-        if source is not None and source.end is not None and source.end < batch.next_offset:
-            end = self._next_offset = source.end
-            self._records = takewhile(lambda record: record.offset < end, self._records)
-        # Records taken from the batch that still wait: those behind one that was set aside.
-        self._waiting: list[LogRecord] = []
+        self.partition = partition
+        self._run = task.chain.entries[partition.topic]
         self.slice_size = 0
         self.done = False
 
@@ -55,6 +48,25 @@ class Intake:
         except GeneratorFailed as failed:
             return failures.judge(task, self.partition, failed_behind(failed))
         return verdict
+
+    @abstractmethod
+    def _run_records(self, limit: int, failures: Failures) -> Verdict | None:
+        """Run the records of one slice; a verdict if the loop must stop this span."""
+
+
+class FetchedIntake(Intake):
+    """One fetched batch on its way into a task."""
+
+    def __init__(self, task: Task, batch: FetchedBatch) -> None:
+        super().__init__(task, batch.partition)
+        self._next_offset = batch.next_offset
+        self._records = _from_offset(batch)
+        source = task.clock.sources.get(batch.partition.topic)
+        if source is not None and source.end is not None and source.end < batch.next_offset:
+            end = self._next_offset = source.end
+            self._records = takewhile(lambda record: record.offset < end, self._records)
+        # Records taken from the batch that still wait: those behind one that was set aside.
+        self._waiting: list[LogRecord] = []
 
     def _run_records(self, limit: int, failures: Failures) -> Verdict | None:
         records, self._waiting = self._waiting, []

@@ -9,7 +9,7 @@ from collections import deque
 
 from streamkit.kafka.ports import Reader
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.ingest import Intake
+from streamkit.runtime.ingest import FetchedIntake
 from streamkit.runtime.task import Life, Task
 
 # A poll that brings less than this leaves the worker mostly waiting: it may as well wait for the next one.
@@ -22,7 +22,7 @@ class Intakes:
     def __init__(self, reader: Reader, roster: Roster) -> None:
         self._reader = reader
         self._roster = roster
-        self._waiting: deque[Intake] = deque()
+        self._waiting: deque[FetchedIntake] = deque()
         self._last_poll_bytes = 0
 
     @property
@@ -35,7 +35,7 @@ class Intakes:
         """True if nothing that was fetched is left to process."""
         return self.current() is None
 
-    async def poll(self, timeout_s: float) -> Intake | None:
+    async def poll(self, timeout_s: float) -> FetchedIntake | None:
         """The batch to work on: the one in hand until it is done, then the next; None if nothing came in time."""
         intake = self.current()
         if intake is None:
@@ -48,11 +48,11 @@ class Intakes:
                 if task.is_read_to_its_end(batch.partition):
                     self._reader.forget(batch.partition)
                 else:
-                    self._waiting.append(Intake(task, batch))
+                    self._waiting.append(FetchedIntake(task, batch))
             intake = self.current()
         return intake
 
-    def current(self) -> Intake | None:
+    def current(self) -> FetchedIntake | None:
         """The first batch that is not done, without asking for more."""
         waiting = self._waiting
         while waiting and waiting[0].done:

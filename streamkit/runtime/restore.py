@@ -12,6 +12,7 @@ The names of former owners stand in commit records: the last committed one, and 
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 
@@ -23,6 +24,7 @@ from streamkit.graph.fingerprint import compare
 from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.align import decode_clock
+from streamkit.runtime.hanging import FENCED_S, LIVING_S, end_hanging, was_committed
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
@@ -126,23 +128,14 @@ class Restoring:
 
     async def _copy(self, reader: Reader, store: StateStore, end: int) -> None:
         """Copy committed changelog records into the store until it stands at `end`."""
-        changelog = self._task.changelog
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + PATIENCE_S
+        moved_at = loop.time()
         rows: dict[bytes, bytes | None] = {}
         at = store.changelog_offset
         while at < end:
             fetched = await reader.poll(POSITIONS_WAIT_S)
-            if not fetched:
-                if loop.time() > give_up_at:
-                    raise Retry(
-                        f"an open transaction holds {changelog} back at offset {at}",
-                        hint="its writer is fenced, so the broker should have ended it; `kafka-transactions.sh find-hanging` "
-                        "shows a transaction that a broker forgot to end",
-                    )
-                await self._fence_open_transactions()
-                continue
-            give_up_at = loop.time() + PATIENCE_S
+            if fetched or await self._end_open_transactions(loop.time() - moved_at):
+                moved_at = loop.time()
             for batch in fetched:
                 rows.update(_rows(batch))
                 at = batch.next_offset
@@ -153,6 +146,41 @@ class Restoring:
         if rows or at != store.changelog_offset:
             store.apply(rows, at)
 
+    async def _end_open_transactions(self, waited_s: float) -> bool:
+        """See to it that what holds the changelog back ends: dead writers are fenced, forgotten transactions ended.
+
+        Returns whether one was ended.
+
+        Raises:
+            Retry: nothing has helped for a long time.
+        """
+        changelog = self._task.changelog
+        found = await self._open_commits()
+        await self._fence({record.writer_id for record in found})
+        if found and waited_s > (FENCED_S if found[0].writer_id in self._fenced else LIVING_S):
+            notes = await self._notes()
+            is_commit = None if notes is None else was_committed(found, notes)
+            # Right after a restart a coordinator may tell positions of long ago: what speaks for a commit is true even so.
+            if is_commit or (is_commit is False and waited_s > LIVING_S):
+                writer_id = found[0].writer_id
+                await end_hanging(self._log, self._ownership.group, changelog, writer_id, commit=is_commit)
+                return True
+        if waited_s > PATIENCE_S:
+            raise Retry(
+                f"an open transaction holds {changelog} back",
+                hint="its writer is fenced, so the broker should have ended it; `kafka-transactions.sh find-hanging` "
+                "shows a transaction that a broker forgot to end",
+            )
+        return False
+
+    async def _notes(self) -> Mapping[TopicPartition, str] | None:
+        """Of which spans the group's positions are; None while one is pending."""
+        with contextlib.suppress(Retry):
+            inputs, group = list(self._task.inputs), self._ownership.group
+            found = await self._admin.positions(group, inputs, timeout_s=POSITIONS_WAIT_S)
+            return {at: position.note for at, position in found.items()}
+        return None
+
     async def _stable_positions(self) -> dict[TopicPartition, int]:
         """The group's positions of the task's inputs, once no transaction holds one pending."""
         loop = asyncio.get_running_loop()
@@ -160,20 +188,21 @@ class Restoring:
         inputs = list(self._task.inputs)
         while True:
             try:
-                return await self._admin.positions(self._ownership.group, inputs, timeout_s=POSITIONS_WAIT_S)
+                found = await self._admin.positions(self._ownership.group, inputs, timeout_s=POSITIONS_WAIT_S)
+                return {at: int(position) for at, position in found.items()}
             except Retry:
                 if loop.time() > give_up_at:
                     raise
-                await self._fence_open_transactions()
+                await self._fence({record.writer_id for record in await self._open_commits()})
 
-    async def _fence_open_transactions(self) -> None:
-        """Fence dead writers whose transaction is still open: their commit records are there, uncommitted."""
+    async def _open_commits(self) -> list[CommitRecord]:
+        """The commit records from the changelog's stable end on: the first is of a transaction that is still open."""
         changelog = self._task.changelog
         start = (await self._admin.end_offsets([changelog], committed=True))[changelog]
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
+        found: list[CommitRecord] = []
         if start >= end:
-            return
-        names: set[str] = set()
+            return found
         reader = self._log.reader(committed=False)
         try:
             reader.seek(changelog, start)
@@ -183,15 +212,15 @@ class Restoring:
                 if not fetched:
                     break
                 for batch in fetched:
-                    names |= {
-                        CommitRecord.decode(record.value).writer_id
+                    found += [
+                        CommitRecord.decode(record.value)
                         for record in batch.records
-                        if record.key == COMMIT_KEY and record.value is not None
-                    }
+                        if record.key == COMMIT_KEY and record.offset >= batch.first_offset
+                    ]
                     at = batch.next_offset
         finally:
             await reader.close()
-        await self._fence(names)
+        return found
 
     async def _fence(self, names: set[str]) -> None:
         """Fence the writers among these that are neither alive nor us."""
@@ -217,13 +246,29 @@ class Restoring:
             return Restored(state, dict(group), 0, uuid.uuid4().hex)
         if record.fingerprint != ownership.plan.fingerprint:
             require_compatible(store.get(PLAN_KEY), ownership.plan)
-        positions = record.places()
-        if ownership.guarantee is Guarantee.EXACTLY_ONCE:
-            for partition, offset in group.items():
-                if positions.get(partition, offset) != offset:
-                    raise Disagreement(partition, offset, positions[partition])
         clock = decode_clock(record.extra.get(CLOCK))
-        return Restored(state, {**group, **positions}, record.span, record.birth, clock)
+        positions = agreed_positions(record.places(), group, ownership.guarantee)
+        return Restored(state, positions, record.span, record.birth, clock)
+
+
+def agreed_positions(
+    record: Mapping[TopicPartition, int], group: Mapping[TopicPartition, int], guarantee: Guarantee
+) -> dict[TopicPartition, int]:
+    """Where to go on: what was written last by the guarantee's order counts.
+
+    Raises:
+        Disagreement: commit record and group name different places, though one transaction wrote both.
+    """
+    match guarantee:
+        case Guarantee.AT_MOST_ONCE:  # the group's were written before anything that could be repeated
+            return {at: max(record.get(at, 0), group.get(at, 0)) for at in {**record, **group}}
+        case Guarantee.AT_LEAST_ONCE:
+            return {**group, **record}  # the record was written behind the results that it speaks of
+        case Guarantee.EXACTLY_ONCE:
+            for partition, offset in group.items():
+                if record.get(partition, offset) != offset:
+                    raise Disagreement(partition, offset, record[partition])
+            return {**group, **record}
 
 
 def _rows(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:
@@ -266,9 +311,9 @@ class StaleStore(Retry):
 class Disagreement(Retry):
     """Group position and commit record name different places.
 
-    Either we stood still while a successor committed between our two looks, and looking again settles it; or somebody
-    moved the group's offsets behind our back, or the cluster lost the last of them, and it stays. The commit record is
-    what state and output agree with.
+    Either we stood still while a successor committed between our two looks, or the group's coordinator is still loading
+    and tells positions of long ago, and looking again settles it; or somebody moved the group's offsets behind our
+    back, and it stays. The commit record is what state and output agree with.
     """
 
     code = "SK140"

@@ -12,6 +12,7 @@ def worker_status(agent: Agent, pipeline: str, now_ms: int) -> WorkerStatus:
         pipeline=pipeline,
         commits=agent.commits,
         dead_letters=agent.set_aside,
+        local_partitions=agent.local_partitions,
         tasks=[_task_status(task, now_ms) for task in list(agent.roster.tasks.values())],
     )
 

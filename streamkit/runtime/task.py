@@ -162,7 +162,11 @@ class Task:
         self.positions = dict(self.committed)
         self.timers_set_aside.clear()
         self.moved = not self.announced
-        self._clock = open_clock(self.inputs, self.rules, self.committed_clock)
+        former, self._clock = self._clock, open_clock(self.inputs, self.rules, self.committed_clock)
+        if former is not None:
+            for topic, source in self._clock.sources.items():
+                # When something last came is not undone, or an idle partition would be waited for once more.
+                source.last_record_ms = former.sources[topic].last_record_ms
         if self.condemned_timers and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))

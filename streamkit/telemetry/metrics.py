@@ -40,6 +40,13 @@ class WorkerMetrics(Collector):
         )
         letters.add_metric([status.pipeline], status.dead_letters)
         yield letters
+        local = GaugeMetricFamily(
+            "streamkit_local_shuffle_partitions",
+            "Partitions of shuffles that are handed over in memory.",
+            labels=["pipeline"],
+        )
+        local.add_metric([status.pipeline], status.local_partitions)
+        yield local
         tasks = GaugeMetricFamily("streamkit_tasks", "Tasks by their life.", labels=["pipeline", "life"])
         lives = [task.life for task in status.tasks]
         for life in sorted(set(lives)):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 import streamkit as sk
@@ -25,7 +26,7 @@ from streamkit.kafka.ports import (
     TopicSpec,
     WriterOptions,
 )
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -76,10 +77,12 @@ async def test_lag_counts_from_the_position_or_from_the_start(log: MemoryLog, pl
     report = await report_offsets(plan, log.admin())
     assert (report.lag_records, report.members) == (3, 0)
     assert [each.position for each in report.stages[0].inputs] == [None, None]
-    await log.admin().reset_positions("p", {TopicPartition("in", 0): 2})
+    await log.admin().reset_positions("p", {TopicPartition("in", 0): Position(2, "with a note")})
     report = await report_offsets(plan, log.admin())
     first = report.stages[0].inputs[0]
     assert (first.position, first.end_offset, first.lag_records) == (2, 3, 1)
+    assert b'"position":2' in msgspec.json.encode(report)
+    assert b'"before":2' in msgspec.json.encode(await plan_reset(plan, log.admin(), "latest", None))
     assert report.stages[1].inputs == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.errors import Fenced, Misconfigured, Retry
 from streamkit.kafka.ports import Guarantee, TopicSpec
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from tests.contract.harness import Cluster, contract, out, write
 
 
@@ -95,6 +95,18 @@ async def test_deleted_topics_are_gone_and_missing_ones_are_fine(cluster: Cluste
     await admin.delete([name, cluster.name("missing")])
     assert await admin.partitions([name]) == {}
     assert name not in await admin.list_topics()
+
+
+@contract
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+async def test_a_position_keeps_its_note(cluster: Cluster, guarantee: Guarantee) -> None:
+    admin = await cluster.admin()
+    left, right = await cluster.partition(), await cluster.partition()
+    writer, member = await cluster.writer(guarantee=guarantee), await cluster.member()
+    await write(writer, member, positions={left: Position(7, "span 3 ü"), right: 8})
+    found = await admin.positions(member.group, [left, right], timeout_s=10)
+    assert found == {left: 7, right: 8}
+    assert {at: position.note for at, position in found.items()} == {left: "span 3 ü", right: ""}
 
 
 @contract

@@ -241,6 +241,19 @@ async def test_at_least_once_writes_batches_then_positions(cluster: Cluster) -> 
 
 
 @contract
+async def test_at_least_once_writes_changelogs_only_behind_acknowledged_results(cluster: Cluster) -> None:
+    results, changelog = await cluster.partition(), await cluster.partition()
+    writer, member = await cluster.writer(guarantee=Guarantee.AT_LEAST_ONCE), await cluster.member()
+    commit = Commit([out(writer, results, b"a")], {}, member, [out(writer, changelog, b"c")])
+    assert await writer.commit(commit) == {results: 1, changelog: 1}
+    large = out(writer, results, b"x" * 3_000_000)
+    with pytest.raises(EncodeError):
+        await writer.commit(Commit([large], {changelog: 1}, member, [out(writer, changelog, b"d")]))
+    assert await read_all(cluster, changelog) == [b"c"]
+    assert await (await cluster.admin()).positions(member.group, [changelog], timeout_s=10) == {}
+
+
+@contract
 async def test_at_most_once_writes_positions_then_batches(cluster: Cluster) -> None:
     partition = await cluster.partition()
     writer, member = await cluster.writer(guarantee=Guarantee.AT_MOST_ONCE), await cluster.member()

@@ -113,6 +113,9 @@ def test_the_client_makes_connections_by_lane_and_keeps_its_requests_in_order() 
     for name in ("brokers", "leader_for_partition", "partitions_for_topic"):
         assert callable(getattr(ClusterMetadata, name))
     assert "self._get_conn(node_id, group=group)" in inspect.getsource(AIOKafkaClient.ready)
+    assert "await self._metadata_update(self.cluster, topics)" in inspect.getsource(
+        AIOKafkaClient._md_synchronizer
+    )
     source = inspect.getsource(AIOKafkaConnection._read)
     for used in ("reader.readexactly(4)", "self._handle_frame(resp)"):  # which `frames.py` does in its place
         assert used in source

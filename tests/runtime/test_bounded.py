@@ -76,7 +76,7 @@ def test_everything_is_counted_also_where_nobody_asks_for_time():
 
 def test_every_partition_downstream_hears_the_end_of_every_task_once():
     pipeline = ringing(shuffles=1, until="latest")
-    with Harness(pipeline, workers=0, partitions=3) as harness:
+    with Harness(pipeline, workers=0, partitions=3, local_shuffle=False) as harness:
         send_orders(harness)
         harness.scale(1)
         harness.run()

@@ -1,9 +1,14 @@
+from typing import Any
+
 import pytest
 
 import streamkit as sk
-from streamkit.errors import IncompatiblePlan
+from streamkit.errors import IncompatiblePlan, PositionsMoved
+from streamkit.model.ids import Position, TopicPartition
+from streamkit.runtime.assign import DISAGREEMENT_S
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
+from streamkit.testing.memory.admin import MemoryAdmin
 from tests.runtime.pages import COUNTS, VIEWS, View, as_count, check_running_counts, counting, page_of
 
 
@@ -110,3 +115,53 @@ def test_a_renamed_stateful_step_is_refused_with_a_hint():
             harness.change_pipeline(renamed("other_name"))
         assert "views_per_page" in refused.value.detail
         assert "former names" in refused.value.hint
+
+
+def early(monkeypatch: pytest.MonkeyPatch, harness: Harness, seconds: float) -> None:
+    """For a while the group's coordinator tells where the group stood long ago, as one that is still loading may."""
+    right = MemoryAdmin.positions
+    until_ms = harness.now_ms + seconds * 1000
+
+    async def stale(self: MemoryAdmin, *given: Any, **named: Any) -> dict[TopicPartition, int]:
+        found = await right(self, *given, **named)
+        return dict.fromkeys(found, 1) if harness.now_ms < until_ms else found
+
+    monkeypatch.setattr(MemoryAdmin, "positions", stale)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_most_once"])
+def test_positions_that_are_told_too_early_are_not_believed(monkeypatch, guarantee):
+    with Harness(counting(), partitions=1, guarantee=guarantee) as harness:
+        send(harness, 90)
+        harness.run()
+        harness.crash()
+        early(monkeypatch, harness, DISAGREEMENT_S / 2)
+        harness.restart()
+        send(harness, 90)
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {f"page-{page}": 20 for page in range(9)}
+
+
+def test_positions_that_stay_wrong_stop_the_worker_with_the_command_that_helps(monkeypatch):
+    with Harness(counting(), partitions=1) as harness:
+        send(harness, 90)
+        harness.run()
+        harness.crash()
+        early(monkeypatch, harness, 10 * DISAGREEMENT_S)
+        with pytest.raises(PositionsMoved) as refused:
+            harness.restart()
+        assert "--to committed" in refused.value.hint
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once", "at_most_once"])
+def test_a_group_that_was_set_before_the_first_start_begins_there(guarantee):
+    with Harness(counting(), workers=0, partitions=1, guarantee=guarantee) as harness:
+        send(harness, 90)
+        harness._broker.groups.reset("pages", {TopicPartition("views", 0): Position(45, "7")})
+        harness.scale(1)
+        harness.run()
+        harness.crash()
+        harness.restart()
+        send(harness, 9)
+        harness.run()
+        assert sum(check_running_counts(harness.read(COUNTS)).values()) == 54

@@ -107,7 +107,7 @@ def test_one_that_wakes_up_is_waited_for_again_and_takes_nothing_back():
 
 def test_idleness_is_told_once_and_the_next_watermark_ends_it():
     pipeline = ringing(shuffles=1)
-    with Harness(pipeline, partitions=1) as harness:
+    with Harness(pipeline, partitions=1, local_shuffle=False) as harness:
         harness.send(ORDERS, Order(100), key="a")
         harness.run()
         harness.advance(200)

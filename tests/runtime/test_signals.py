@@ -102,7 +102,7 @@ def test_event_time_does_not_go_back_in_a_restart_or_when_tasks_move():
 
 def test_a_pipeline_that_has_no_use_for_time_writes_no_signals():
     pipeline = counting()
-    with Harness(pipeline) as harness:
+    with Harness(pipeline, local_shuffle=False) as harness:
         for number in range(20):
             harness.send(VIEWS, View(f"page-{number}"), key=str(number))
         harness.run()
@@ -115,7 +115,7 @@ def test_a_pipeline_that_has_no_use_for_time_writes_no_signals():
 
 def test_signals_are_sent_when_something_has_changed_and_then_no_more():
     pipeline = ringing(shuffles=1, topic=sk.topic("orders", Order, time="at", idle=None))
-    with Harness(pipeline, partitions=2) as harness:
+    with Harness(pipeline, partitions=2, local_shuffle=False) as harness:
         for partition in range(2):
             harness.send(ORDERS, Order(100), key=key_on(partition, 2))
         harness.run()
@@ -137,7 +137,7 @@ def test_signals_are_sent_when_something_has_changed_and_then_no_more():
 @pytest.mark.parametrize("interval_s", [0.2, 1.0])
 def test_signals_are_not_sent_more_often_than_the_setting_says(interval_s):
     pipeline = ringing(shuffles=1)
-    with Harness(pipeline, partitions=1, watermark_interval_s=interval_s) as harness:
+    with Harness(pipeline, partitions=1, watermark_interval_s=interval_s, local_shuffle=False) as harness:
         for number in range(200):
             harness.send(ORDERS, Order(number), key="a")
             harness.advance(0.05)
@@ -150,7 +150,7 @@ def test_signals_are_not_sent_more_often_than_the_setting_says(interval_s):
 
 def test_signals_among_sixteen_times_sixteen_partitions_stay_few():
     pipeline = ringing(shuffles=1)
-    with Harness(pipeline, partitions=16) as harness:
+    with Harness(pipeline, partitions=16, local_shuffle=False) as harness:
         keys = [key_on(partition, 16) for partition in range(16)]
         passed_s = 0.0
         for number in range(20):

@@ -12,8 +12,9 @@ import msgspec
 
 from tests.simulation import mutations_of_clients as clients
 from tests.simulation import mutations_of_runtime as runtime
+from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
-from tests.simulation.scenario import TIMED_FROM
+from tests.simulation.scenario import LOOSE_FROM, TIMED_FROM
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -27,50 +28,58 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 MUTANTS = (
-    Mutant("open does not fence", clients.open_does_not_fence, 9),
-    Mutant("open keeps the epoch", clients.open_keeps_the_epoch, 95),
+    Mutant("open does not fence", clients.open_does_not_fence, 17),
+    Mutant("open keeps the epoch", clients.open_keeps_the_epoch, 669),
     Mutant("positions outside the transaction", clients.positions_outside_the_transaction, 0),
     Mutant("membership unchecked", clients.membership_unchecked, 19),
-    Mutant("failed produce ignored", clients.failed_produce_ignored, 5),
-    Mutant("lost end reply is success", clients.lost_end_reply_is_success, 5),
+    Mutant("failed produce ignored", clients.failed_produce_ignored, 17),
+    Mutant("lost end reply is success", clients.lost_end_reply_is_success, 271),
     Mutant("dead writer reused", clients.dead_writer_reused, 17),
-    Mutant("pending positions not waited for", clients.pending_positions_not_waited_for, 0),
+    Mutant("pending positions not waited for", clients.pending_positions_not_waited_for, 8),
     Mutant("aborted records are shown", clients.aborted_records_are_shown, 0),
     Mutant("open transactions are read past", clients.open_transactions_are_read_past, 0),
     Mutant("state applied before commit", runtime.state_applied_before_commit, 1),
     Mutant("tasks kept over a missed generation", runtime.tasks_kept_over_a_missed_generation, 407),
     Mutant("restore end before the fence", runtime.restore_end_before_the_fence, 60),
-    Mutant("restore reads uncommitted", runtime.restore_reads_uncommitted, 5),
+    Mutant("restore reads uncommitted", runtime.restore_reads_uncommitted, 17),
     Mutant("restore ignores the tail", runtime.restore_ignores_the_tail, 1),
     Mutant("overlay kept on rewind", runtime.overlay_kept_on_rewind, 1),
     Mutant("outbox kept on rewind", runtime.outbox_kept_on_rewind, 1),
     Mutant("operators not bound anew on rewind", runtime.operators_not_bound_anew, 3273),
     Mutant("changelog gets a stale value", runtime.changelog_gets_a_stale_value, 0),
     Mutant("commit record misses an input", runtime.commit_record_misses_an_input, 2),
-    Mutant("position behind by one", runtime.position_behind_by_one, 0),
-    Mutant("position ahead by one", runtime.position_ahead_by_one, 0),
-    Mutant("first offset ignored", runtime.first_offset_ignored, 0),
+    Mutant("position behind by one", runtime.position_behind_by_one, 2),
+    Mutant("position ahead by one", runtime.position_ahead_by_one, 2),
+    Mutant("first offset ignored", runtime.first_offset_ignored, 2),
     Mutant("landed before the commit", runtime.landed_before_the_commit, 25),
     Mutant("landed at the open span's positions", runtime.landed_at_the_open_positions, 476),
     Mutant("condemned record dropped silently", runtime.condemned_record_dropped, 1),
     Mutant("failing record leaves its effects", runtime.failing_record_leaves_its_effects, 1),
-    Mutant("dead letter outside the span", runtime.dead_letter_outside_the_span, 1),
+    Mutant("dead letter outside the span", runtime.dead_letter_outside_the_span, 6),
     Mutant("store claims more than it has", runtime.store_claims_more_than_it_has, 0),
-    Mutant("frozen rows not read", runtime.frozen_rows_not_read, 91),
+    Mutant("frozen rows not read", runtime.frozen_rows_not_read, 27),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
+    Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, LOOSE_FROM + 20),
+    Mutant("at most once from the record", runtime.at_most_once_from_the_record, LOOSE_FROM + 85),
+    Mutant("handed over on rewind", shuffles.handed_over_on_rewind, 31),
+    Mutant("committed before they are run", shuffles.committed_before_they_are_run, 294),
+    Mutant("topics are overtaken", shuffles.topics_are_overtaken, 235),
+    Mutant("own commits are overtaken", shuffles.own_commits_are_overtaken, 412),
+    Mutant("doors stay open", shuffles.doors_stay_open, 25),
+    Mutant("receiver does not commit", shuffles.receiver_does_not_commit, 0),
     Mutant("slowest input not waited for", time.slowest_input_not_waited_for, TIMED_FROM + 17),
     Mutant("slowest channel not waited for", time.slowest_channel_not_waited_for, TIMED_FROM),
     Mutant("promises too much", time.promises_too_much, TIMED_FROM + 3),
     Mutant("time not restored", time.time_not_restored, TIMED_FROM),
     Mutant("time kept on rewind", time.time_kept_on_rewind, TIMED_FROM + 25),
-    Mutant("signals ahead of their records", time.signals_ahead_of_their_records, TIMED_FROM + 2),
+    Mutant("signals ahead of their records", time.signals_ahead_of_their_records, TIMED_FROM + 75),
     Mutant("timers not committed", time.timers_not_committed, TIMED_FROM),
-    Mutant("fired timers not removed", time.fired_timers_not_removed, TIMED_FROM),
+    Mutant("fired timers not removed", time.fired_timers_not_removed, TIMED_FROM + 1),
     Mutant("timers kept on rewind", time.timers_kept_on_rewind, TIMED_FROM + 1),
     Mutant("timers loaded once", time.timers_loaded_once, TIMED_FROM),
     Mutant("timers fire late", time.timers_fire_late, TIMED_FROM),
     Mutant("announced before it is told", time.announced_before_it_is_told, TIMED_FROM),
-    Mutant("channels not committed", time.channels_not_committed, TIMED_FROM),
+    Mutant("channels not committed", time.channels_not_committed, TIMED_FROM + 11),
 )
 
 

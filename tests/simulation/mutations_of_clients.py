@@ -93,7 +93,7 @@ def dead_writer_reused(patch: Any) -> None:
 def pending_positions_not_waited_for(patch: Any) -> None:
     """OffsetFetch without require_stable; and no second look, which would heal it."""
     patch(Group, "is_pending", lambda _self, _partition: False)
-    patch(assign, "DISAGREEMENTS_MAX", 1)
+    patch(assign, "DISAGREEMENT_S", 0.0)
 
 
 def aborted_records_are_shown(patch: Any) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from streamkit.kafka.ports import FetchedBatch
-from streamkit.runtime import assign, ingest, restore
+from streamkit.kafka.ports import Commit, FetchedBatch
+from streamkit.runtime import assign, commit, ingest, restore
 from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.ingest import Intake
+from streamkit.runtime.ingest import FetchedIntake
 from streamkit.runtime.restore import Restoring
 from streamkit.runtime.task import Task
 from streamkit.state.memory import MemoryStore
@@ -49,6 +49,20 @@ def restore_end_before_the_fence(patch: Any) -> None:
         return self._restored(store, record, {})
 
     patch(Restoring, "_bring_up", broken)
+
+
+def changelogs_beside_the_results(patch: Any) -> None:
+    """Without a transaction, tasks may be ahead of what they have written."""
+
+    def broken(batches: Any, positions: Any, member: Any, changelogs: Any) -> Commit:
+        return Commit([*batches, *changelogs], positions, member)
+
+    patch(commit, "Commit", broken)
+
+
+def at_most_once_from_the_record(patch: Any) -> None:
+    """The positions that were written first are not what counts."""
+    patch(restore, "agreed_positions", lambda record, group, _guarantee: {**group, **record})
 
 
 def restore_reads_uncommitted(patch: Any) -> None:
@@ -143,14 +157,14 @@ def position_ahead_by_one(patch: Any) -> None:
 
 
 def _shift_positions(patch: Any, by: int) -> None:
-    advance = Intake._advance
+    advance = FetchedIntake._advance
 
-    def broken(self: Intake, offset: int) -> None:
+    def broken(self: FetchedIntake, offset: int) -> None:
         advance(self, offset)
         if offset != self._next_offset:
             self.task.positions[self.partition] = offset + by
 
-    patch(Intake, "_advance", broken)
+    patch(FetchedIntake, "_advance", broken)
 
 
 def first_offset_ignored(patch: Any) -> None:

@@ -56,6 +56,23 @@ def check_output(scenario: Scenario, written: Written) -> Iterable[str]:
         yield from _check_buckets(written)
 
 
+def check_loose(scenario: Scenario, written: Written, got: list[Letter]) -> Iterable[str]:
+    """What at least once and at most once promise: the former loses nothing, the latter repeats nothing."""
+    outs = [value for values in written.values() for _, value in values if isinstance(value, Out)]
+    seen = Counter([(out.source, out.key, out.seq) for out in outs])
+    wanted = Counter([(event.source, event.key, event.seq) for event in good(scenario)])
+    for what, has, should in (
+        ("output", seen, wanted),
+        ("letters", Counter(got), Counter(letters(scenario))),
+    ):
+        if strange := sorted(set(has) - set(should)):
+            yield f"I1: {what} that nobody asked for: {strange}"
+        if scenario.settings.guarantee == "at_least_once" and (lost := sorted(set(should) - set(has))):
+            yield f"I1: at least once lost {what} {lost}"
+        if scenario.settings.guarantee == "at_most_once" and (more := sorted((has - should).items())):
+            yield f"I1: at most once repeated {what} {more}"
+
+
 def _check_time(scenario: Scenario, written: Written) -> Iterable[str]:
     """I1: every bucket of event time has been told of once, with everything that belongs to it."""
     ends = [bucket_end(event.at) for event in good(scenario)]

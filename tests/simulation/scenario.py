@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from streamkit.config import Settings
+from streamkit.config import GuaranteeName, Settings
 from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
-from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, TIMED_SHAPES, Event, Fate, Shape
+from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, TIMED_SHAPES, Event, Fate, Out, Shape
 
 ActionKind = Literal[
     "kill", "kill_at", "freeze", "freeze_at", "cut", "storm", "stop", "join", "compact", "lose_disk"
@@ -19,6 +19,10 @@ Manner = Literal["plain", "committed", "aborted"]
 
 # Seeds from here on live by event time. The others keep their histories whatever is added to these.
 TIMED_FROM = 1_000_000
+# Seeds from here on give up transactions: at least once, or at most once.
+LOOSE_FROM = 2_000_000
+# How many of the seeds may hand records over in memory.
+LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
 EPOCH_MS = 1_600_000_000_000
 PACE = 10
@@ -99,11 +103,11 @@ def stream(seed: int, name: str) -> Random:
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     chance = stream(seed, "scenario")
-    shape = chance.choice(TIMED_SHAPES if seed >= TIMED_FROM else SHAPES)
+    shape = chance.choice(_shapes(seed))
     partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
-    settings = _settings(chance)
+    settings = _settings(chance, _guarantee(seed), is_local=stream(seed, "local").random() < LOCAL_SHARE)
     span_s = chance.uniform(0.8, 3.0)
     return Scenario(
         seed=seed,
@@ -122,10 +126,24 @@ def draw(seed: int) -> Scenario:
     )
 
 
-def _settings(chance: Random) -> Settings:
+def _shapes(seed: int) -> tuple[Shape, ...]:
+    if seed >= LOOSE_FROM:
+        return tuple(shape for shape in SHAPES if shape.out is Out)
+    return TIMED_SHAPES if seed >= TIMED_FROM else SHAPES
+
+
+def _guarantee(seed: int) -> GuaranteeName:
+    if seed < LOOSE_FROM:
+        return "exactly_once"
+    return stream(seed, "guarantee").choice(("at_least_once", "at_most_once"))
+
+
+def _settings(chance: Random, guarantee: GuaranteeName, *, is_local: bool) -> Settings:
     session_s = chance.choice((0.3, 0.6, 1.2))
     return Settings(
         store="memory",
+        guarantee=guarantee,
+        local_shuffle=is_local,
         commit_interval_s=chance.choice((0.0003, 0.01, 0.2)),
         commit_pause_s=chance.choice((0.0, 0.005, 0.05)),
         slice_records=chance.choice((1, 2, 5, 100)),

@@ -126,7 +126,7 @@ async def _history(world: World, meter: Meter) -> None:
 @contextlib.contextmanager
 def quiet(*, verbose: bool = False) -> Iterator[None]:
     """Keep the runtime's own log out of the way; with `verbose` let it through."""
-    before = structlog.get_config()
+    was_configured, before = structlog.is_configured(), structlog.get_config()
     level = logging.DEBUG if verbose else logging.CRITICAL
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=False
@@ -135,3 +135,5 @@ def quiet(*, verbose: bool = False) -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+        if not was_configured:
+            structlog.reset_defaults()  # or a harness in the same process would believe that somebody asked for logs

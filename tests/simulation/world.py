@@ -77,6 +77,8 @@ class Worker:
         self.disk = disk
         self.life: Life | None = None
         self.lives = 0
+        # Every member id that one of its lives was given.
+        self.known_as: set[str] = set()
         self._member: str | None = None
 
     def former_member(self) -> str | None:
@@ -84,6 +86,7 @@ class Worker:
 
     def remember_member(self, member_id: str) -> None:
         self._member = member_id
+        self.known_as.add(member_id)
 
     @property
     def agent(self) -> Agent | None:

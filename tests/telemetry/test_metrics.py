@@ -85,6 +85,7 @@ def test_metrics_are_served_on_the_loopback_address_until_they_are_stopped() -> 
     with Harness(windowed(), partitions=1) as harness:
         send(harness, 1, 2, 30)
         harness.run()
+        harness.advance(1)
         stop = serve_metrics(lambda: status_of(harness), port)
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
@@ -98,6 +99,8 @@ def test_metrics_are_served_on_the_loopback_address_until_they_are_stopped() -> 
     assert {stage for stage, _ in samples} == {"clicks", "key_by"}
     assert sum(each.value for each in found["streamkit_open_windows"].samples) == 2 * 3
     assert {"streamkit_late_records", "streamkit_timers_near", "streamkit_commits"} <= set(found)
+    (local,) = found["streamkit_local_shuffle_partitions"].samples
+    assert local.value == 1
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
 

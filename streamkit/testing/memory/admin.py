@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from streamkit.errors import Retry
 from streamkit.kafka.ports import TopicInfo, TopicSpec
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.testing.memory.client import Client, judge, unanswered
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import MemoryPartition
@@ -92,17 +92,18 @@ class MemoryAdmin:
 
     async def positions(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, Position]:
         """The group's committed positions; waits while a transaction holds one of them pending."""
         wanted = list(partitions)
         found = self._client.broker.groups.group(group)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
 
-        def read() -> dict[TopicPartition, int] | None:
+        def read() -> dict[TopicPartition, Position] | None:
             if any(found.is_pending(each) for each in wanted):
                 return None
-            return {each: found.positions[each] for each in wanted if each in found.positions}
+            known = ((each, found.positions[each]) for each in wanted if each in found.positions)
+            return {each: at if isinstance(at, Position) else Position(at) for each, at in known}
 
         while True:
             positions = await self._ask("admin.positions", read)

@@ -112,9 +112,11 @@ class MemoryPartition:
         return self.end_offset
 
     def end(self, transaction: Transaction) -> None:
-        """Write the marker that ends this transaction here."""
+        """Write the marker that ends this transaction here, and whatever else its writer had left open."""
         self._store(StoredBatch(self.end_offset, (), 0, transaction))
-        self.open.pop(transaction, None)
+        for each in [each for each in self.open if each.writer_id == transaction.writer_id]:
+            each.outcome = transaction.outcome
+            del self.open[each]
 
     def _store(self, batch: StoredBatch) -> None:
         self.batches.append(batch)

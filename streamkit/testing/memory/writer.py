@@ -75,7 +75,7 @@ class MemoryWriter:
     async def commit(self, commit: Commit) -> dict[TopicPartition, int]:
         """Write it all or nothing; see the port."""
         self._check_usable(commit)
-        if not commit.batches and not commit.positions:
+        if not commit.all_batches and not commit.positions:
             return {}
         self.state = WriterState.COMMITTING
         try:
@@ -107,18 +107,20 @@ class MemoryWriter:
         ends: dict[TopicPartition, int] = {}
         # Captured once: a request that arrives late must carry the epoch it was made under.
         epoch = self._epoch
-        produces = self._produces(commit, epoch, ends)
+        produces = self._produces(commit.batches, epoch, ends)
+        changelogs = self._produces(commit.changelogs, epoch, ends)
         match self._options.guarantee:
             case Guarantee.EXACTLY_ONCE:
                 # The end only if every single one was acknowledged.
-                await self._together([*produces, partial(self._add_positions, commit, epoch)])
+                await self._together([*produces, *changelogs, partial(self._add_positions, commit, epoch)])
                 await self._together([partial(self._end, epoch)])
             case Guarantee.AT_LEAST_ONCE:
                 await self._together(produces)
+                await self._together(changelogs)
                 await self._together([partial(self._store_positions, commit)])
             case Guarantee.AT_MOST_ONCE:
                 await self._together([partial(self._store_positions, commit)])
-                await self._together(produces)
+                await self._together([*produces, *changelogs])
         return ends
 
     async def _together(self, steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -142,13 +144,13 @@ class MemoryWriter:
         return failures[0]
 
     def _produces(
-        self, commit: Commit, epoch: int, ends: dict[TopicPartition, int]
+        self, batches: Sequence[OutBatch], epoch: int, ends: dict[TopicPartition, int]
     ) -> list[Callable[[], Awaitable[None]]]:
         """One step per partition, because each partition takes its batches one after the other."""
         by_partition: dict[TopicPartition, list[OutBatch]] = {}
-        for out in commit.batches:
+        for out in batches:
             by_partition.setdefault(out.partition, []).append(out)
-        return [partial(self._produce, batches, epoch, ends) for batches in by_partition.values()]
+        return [partial(self._produce, parts, epoch, ends) for parts in by_partition.values()]
 
     async def _produce(
         self, batches: Sequence[OutBatch], epoch: int, ends: dict[TopicPartition, int]
