@@ -5,6 +5,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,28 +89,36 @@ def run_copy(case: Case, place: Place, records: int) -> Figures:
     return Figures.between(first, last, records)
 
 
-def run_streamkit(case: Case, place: Place, records: int) -> Figures:
-    """The worker knows no end; it is over when its committed positions stand at the end of the input."""
+def run_streamkit(case: Case, place: Place, records: int, **settings: str) -> Figures:
+    """The worker knows no end; it is over when its committed positions stand at the end of all that it reads."""
     pipeline, guarantee = case.options
-    with start_worker(place, pipeline, guarantee) as child:
+    with start_worker(place, pipeline, guarantee, **settings) as child:
         first = child.wait_for("first", START_LIMIT_S)
-        last = wait_committed(child, place)
+        last = wait_committed(child, place, place.source)
+        for topic in sorted(place.cluster.topics()):
+            if topic.startswith(f"{place.tag}.") and ".shuffle." in topic:
+                last = wait_committed(child, place, topic)
         child.stop()
     return Figures.between(first, last, records)
 
 
-def start_worker(place: Place, pipeline: str, guarantee: str) -> Child:
+# The same with every record through the shuffle's topic, as it is between two workers.
+run_by_topic = partial(run_streamkit, local_shuffle="false")
+
+
+def start_worker(place: Place, pipeline: str, guarantee: str, **settings: str) -> Child:
     names = (place.tag, place.source, place.target, guarantee, str(place.folder / "state"))
     more = [str(place.profile)] if place.profile else []
     command = [*module("worker"), pipeline, *names, *more]
     environment = {"STREAMKIT_BROKERS": place.cluster.bootstrap}
+    environment |= {f"STREAMKIT_{name.upper()}": value for name, value in settings.items()}
     return Child(command, place.cluster, place.folder / "log", environment)
 
 
-def wait_committed(child: Child, place: Place) -> Reading:
-    """The clocks just after the group's positions got to the end of the input."""
-    ends = place.cluster.ends(place.source)
-    positions = place.cluster.committed(place.tag, place.source)
+def wait_committed(child: Child, place: Place, topic: str) -> Reading:
+    """The clocks just after the group's positions got to the end of a topic."""
+    ends = place.cluster.ends(topic)
+    positions = place.cluster.committed(place.tag, topic)
     deadline = time.monotonic() + RUN_LIMIT_S
     try:
         while True:
@@ -118,7 +127,7 @@ def wait_committed(child: Child, place: Place) -> Reading:
             if arrived:
                 return reading
             if time.monotonic() > deadline:
-                raise RunFailed(f"stands at {positions.now()}, the input ends at {ends}\n{child.tail()}")
+                raise RunFailed(f"stands at {positions.now()}, {topic} ends at {ends}\n{child.tail()}")
             time.sleep(WATCH_PAUSE_S)
     finally:
         positions.close()
@@ -134,6 +143,8 @@ CASES = (
     Case("count_exactly_once", run_streamkit, check.counted_each, options=("count", "exactly_once")),
     Case("count_at_least_once", run_streamkit, check.counted_each, options=("count", "at_least_once")),
     Case("count_200k", run_streamkit, check.counted_each, MANY_KEYS, options=("count", "exactly_once")),
+    Case("shuffle", run_streamkit, check.counted_by_user, options=("shuffled_count", "exactly_once")),
+    Case("shuffle_by_topic", run_by_topic, check.counted_by_user, options=("shuffled_count", "exactly_once")),
     Case("window", run_streamkit, check.counted_in_windows, options=("window", "exactly_once")),
     Case("window_1m", run_streamkit, check.counted_in_windows, MOST_KEYS, options=("window", "exactly_once")),
     Case("count_latest", run_streamkit, check.counted_latest, options=("count_latest", "exactly_once")),

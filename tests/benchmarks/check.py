@@ -32,6 +32,20 @@ def mapped(cluster: Cluster, topic: str, records: int, keys: int) -> None:
 
 def counted_each(cluster: Cluster, topic: str, records: int, keys: int) -> None:
     """Every key counts 1, 2, 3 ... without a gap, a repetition or a step back, up to its share of the input."""
+    _require_counts(cluster, topic, dict.fromkeys(map(prefill.key, range(keys)), records // keys))
+
+
+def counted_by_user(cluster: Cluster, topic: str, records: int, keys: int) -> None:
+    """As `counted_each`, by the user in the value: the key behind a shuffle."""
+    wanted: dict[bytes, int] = {}
+    for number, value in enumerate(prefill.values()):
+        user = orjson.loads(value)["user"].encode()
+        share = records // prefill.VALUES + (number < records % prefill.VALUES)
+        wanted[user] = wanted.get(user, 0) + share
+    _require_counts(cluster, topic, wanted)
+
+
+def _require_counts(cluster: Cluster, topic: str, wanted: dict[bytes, int]) -> None:
     last: dict[bytes, int] = {}
     seen = 0
     for messages in cluster.read(topic):
@@ -41,9 +55,9 @@ def counted_each(cluster: Cluster, topic: str, records: int, keys: int) -> None:
                 raise WrongOutput(f"{topic}: key {key!r} goes from {last.get(key, 0)} to {count}")
             last[key] = count
         seen += len(messages)
-    _require_final(topic, last, records, keys)
-    if seen != records:
-        raise WrongOutput(f"{topic}: {seen} outputs for {records} records")
+    _require_final(topic, last, wanted)
+    if seen != sum(wanted.values()):
+        raise WrongOutput(f"{topic}: {seen} outputs for {sum(wanted.values())} records")
 
 
 def counted_latest(cluster: Cluster, topic: str, records: int, keys: int) -> None:
@@ -55,7 +69,7 @@ def counted_latest(cluster: Cluster, topic: str, records: int, keys: int) -> Non
             if count <= last.get(key, 0):
                 raise WrongOutput(f"{topic}: key {key!r} goes from {last.get(key, 0)} to {count}")
             last[key] = count
-    _require_final(topic, last, records, keys)
+    _require_final(topic, last, dict.fromkeys(map(prefill.key, range(keys)), records // keys))
 
 
 def counted_in_windows(cluster: Cluster, topic: str, records: int, keys: int) -> None:
@@ -85,8 +99,7 @@ def _windows(records: int, keys: int) -> dict[tuple[bytes, int], int]:
     return {(prefill.key(number), start): count for (number, start), count in counts.items()}
 
 
-def _require_final(topic: str, last: dict[bytes, int], records: int, keys: int) -> None:
-    wanted = dict.fromkeys((prefill.key(number) for number in range(keys)), records // keys)
+def _require_final(topic: str, last: dict[bytes, int], wanted: dict[bytes, int]) -> None:
     if last != wanted:
         wrong = [each for each in wanted.keys() | last.keys() if last.get(each) != wanted.get(each)]
         shown = {each: (last.get(each), wanted.get(each)) for each in sorted(wrong)[:SHOWN]}

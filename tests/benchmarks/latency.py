@@ -21,6 +21,8 @@ from tests.benchmarks.child import Child, RunFailed
 from tests.benchmarks.cluster import Cluster
 from tests.benchmarks.open_loop import PROBE, SPAWN, USERS, Load
 
+Start = Callable[[Place, Load], Child]
+
 LATENCY = "latency"
 RATE_PER_S = 2_000
 WARM_SHARE = 0.2
@@ -44,9 +46,12 @@ def start_streamkit(place: Place, load: Load) -> Child:
     return start_worker(place, "shuffled_count", "exactly_once")
 
 
-def measure_latency(
-    cluster: Cluster, seconds: float, start: Callable[[Place, Load], Child] = start_streamkit
-) -> Latency:
+def start_by_topic(place: Place, load: Load) -> Child:
+    """The same with every record through the shuffle's topic, as it is between two workers."""
+    return start_worker(place, "shuffled_count", "exactly_once", local_shuffle="false")
+
+
+def measure_latency(cluster: Cluster, seconds: float, start: Start = start_streamkit) -> Latency:
     """One run: new topics, a new process, a new reader; wrong counts are an error."""
     load = Load(int(RATE_PER_S * seconds) // USERS * USERS, RATE_PER_S)
     tag = f"bench-{uuid.uuid4().hex[:8]}"
@@ -95,6 +100,9 @@ def _measure(place: Place, load: Load, child: Child) -> Latency:
         broker_us = (after.broker_s - before.broker_s) / load.records * 1e6
     cpu_us = (after.cpu_s - before.cpu_s) / load.records * 1e6
     return Latency(_percentile(delays, 0.5), _percentile(delays, 0.99), cpu_us, broker_us, input_p99_ms)
+
+
+LATENCIES: dict[str, Start] = {LATENCY: start_streamkit, f"{LATENCY}_by_topic": start_by_topic}
 
 
 def _wait_for_probe(place: Place, child: Child, wire: Connection) -> None:

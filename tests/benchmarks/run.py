@@ -22,7 +22,7 @@ from tests.benchmarks.cases import CASES, FEW_KEYS, Case, Figures, measure
 from tests.benchmarks.check import WrongOutput
 from tests.benchmarks.child import RunFailed
 from tests.benchmarks.cluster import Cluster
-from tests.benchmarks.latency import LATENCY, Latency, measure_latency, start_streamkit
+from tests.benchmarks.latency import LATENCIES, LATENCY, Latency, measure_latency
 from tests.benchmarks.peers.roster import peer_cases, peer_latencies
 
 ROUNDS = 3
@@ -34,13 +34,13 @@ def main() -> int:
     wishes = parse()
     names = [each for each in (wishes.only or "").split(",") if each]
     cases = [case for case in CASES if is_wanted(case.name, names)]
-    with_latency = is_wanted(LATENCY, names)
-    if not cases and not with_latency:
-        known = ", ".join([*(case.name for case in CASES), LATENCY])
+    latencies = {name: start for name, start in LATENCIES.items() if is_wanted(name, names)}
+    if not cases and not latencies:
+        known = ", ".join([*(case.name for case in CASES), *LATENCIES])
         print(f"error: nothing is named {wishes.only!r}; there are {known}", file=sys.stderr)
         return 2
     cases += peer_cases(wishes.peers, say)
-    latencies = {LATENCY: start_streamkit, **peer_latencies(wishes.peers)} if with_latency else {}
+    latencies |= peer_latencies(wishes.peers) if latencies else {}
     with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
         broker = start_broker(profile="bench", folder=Path(folder), on_progress=say)
         with broker:
@@ -50,7 +50,7 @@ def main() -> int:
                 return profiling.run(cases, cluster, inputs, wishes.records)
             results = report.Results()
             warm_up(cluster, cases, inputs, wishes.records)
-            if with_latency:
+            if latencies:
                 # as `warm_up`: counted nowhere
                 attempt(report.Results(), 0, LATENCY, partial(measure_latency, cluster, wishes.latency_s))
             for number in range(1, wishes.rounds + 1):
