@@ -18,7 +18,7 @@ from streamkit.cli.output import OutputFormat, say_error
 from streamkit.config import GuaranteeName, Settings
 from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
-from streamkit.runtime.prepare import inspect
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.processes import Processes, end_with_parent, exit_code, worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.worker import run_worker
@@ -112,7 +112,7 @@ def run(
         return _run_child(target, settings, number)
     plan = load_pipeline(target).plan()
     if workers > 1:
-        asyncio.run(_require_ready(plan, settings))
+        asyncio.run(_make_ready(plan, settings))
     log.info("pipeline loaded", pipeline=plan.name, source=target, stages=len(plan.stages))
     log.info("settings", brokers=settings.brokers, guarantee=settings.guarantee, state=settings.state_dir)
     log.info("press Ctrl-C to commit and quit", workers=workers)
@@ -146,11 +146,11 @@ def _run_child(target: str, settings: Settings, number: int) -> int:
     return 0
 
 
-async def _require_ready(plan: Plan, settings: Settings) -> None:
-    """Fail once, here, for what would make every worker fail."""
+async def _make_ready(plan: Plan, settings: Settings) -> None:
+    """Fail once, here, for what would make every worker fail; create once what every worker would."""
     take_slot(Path(settings.state_dir) / plan.name).release()
     async with connected(settings) as cluster:
-        (await inspect(plan, cluster.admin(), settings.replication)).require()
+        await prepare(plan, cluster.admin(), settings.replication)
 
 
 def _child_command(target: str, running: Running, cluster: Cluster, output: OutputFormat) -> list[str]:

@@ -55,6 +55,8 @@ _PASSING: Mapping[int, Verdict] = {
     Code.OFFSET_NOT_AVAILABLE: Verdict.MOVED,
     Code.THROTTLING_QUOTA_EXCEEDED: Verdict.MOVED,
 }
+# The one cause of INVALID_REPLICATION_FACTOR that passes by itself: too few brokers stay too few. Only the text tells.
+_ALL_FENCED = "All brokers are currently fenced"
 _MISSING = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC})
 _FORBIDDEN = frozenset(
     {
@@ -229,6 +231,8 @@ class KafkaAdmin:
     async def _ask_all(self, call: Call[R]) -> list[R]:
         """The answer of every broker."""
         known = await self._ask_any(calls.metadata([]))
+        if not known.nodes:  # the one we asked has lost its session, and counts itself as gone
+            raise _Passing("no broker is up", Verdict.MOVED)
         asking = [self._connection.send(node, call, Lane.METADATA) for node in known.nodes]
         return list(await asyncio.gather(*asking))
 
@@ -254,26 +258,30 @@ class KafkaAdmin:
     async def _change(self, call: Call[list[calls.Outcome]], fine: Code = Code.OK) -> None:
         """Have the controller do it; `fine` is a code that means there was nothing to do."""
         known = await self._ask_any(calls.metadata([]))
+        if known.controller < 0:
+            raise _Passing("no broker is up", Verdict.MOVED)
         for outcome in await self._connection.send(known.controller, call, Lane.METADATA):
             if outcome.code != fine:
                 _check(outcome.code, outcome.topic, outcome.message)
 
     async def _grow(self, topic: str, partitions: int) -> None:
         # Looked at in every try: the one before may have worked although its answer was lost.
-        if len((await self._ask_topics([topic]))[0].partitions) != partitions:
+        found = await self._ask_topics([topic])
+        if not found:
+            raise _Passing(f'not every broker knows topic "{topic}"')
+        if len(found[0].partitions) != partitions:
             await self._change(calls.create_partitions(topic, partitions, _REQUEST_TIMEOUT_MS))
 
     async def _check_usable(self, topics: Mapping[str, int]) -> None:
         """Every broker knows a leader of every partition, and every leader answers for it."""
+        everything: set[TopicPartition] = set()
         for known in await self._ask_all(calls.metadata(sorted(topics))):
             for state in known.topics:
                 _check(state.code, state.name)
                 if len(state.partitions) < topics[state.name] or any(p.leader < 0 for p in state.partitions):
                     raise _Passing(f'topic "{state.name}" is not complete yet')
-        everything = [
-            TopicPartition(state.name, part.number) for state in known.topics for part in state.partitions
-        ]
-        await self._ask_offsets(everything, calls.LATEST, committed=False)
+                everything |= {TopicPartition(state.name, part.number) for part in state.partitions}
+        await self._ask_offsets(sorted(everything), calls.LATEST, committed=False)
 
     async def _check_gone(self, names: list[str]) -> None:
         for known in await self._ask_all(calls.metadata(names)):
@@ -354,6 +362,8 @@ def _check(code: int, where: str, message: str = "") -> None:
     """Raise unless this code means success."""
     if code in _PASSING:
         raise _Passing(f"{where}: {name_of(code)}", _PASSING[code])
+    if code == Code.INVALID_REPLICATION_FACTOR and _ALL_FENCED in message:
+        raise _Passing(f"{where}: {message}", Verdict.MOVED)
     if code != Code.OK:
         detail = f"{name_of(code)}: {message}" if message else name_of(code)
         raise Misconfigured("the broker refused the request", where=where, detail=detail)

@@ -7,6 +7,7 @@ All that is used of the client beyond its documented classes is named here and i
 """
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from enum import IntEnum
@@ -26,7 +27,7 @@ from aiokafka.errors import (
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
-from streamkit.errors import Misconfigured
+from streamkit.errors import BrokerUnreachable, Misconfigured
 from streamkit.kafka.frames import CLIENT_ID, ask, receive_whole
 from streamkit.kafka.refusal import explain
 from streamkit.kafka.wire import Call
@@ -44,6 +45,9 @@ NoAnswer = (
     asyncio.TimeoutError,
     OSError,
 )
+
+# How often a cluster without a broker that is up is looked at.
+LOOK_AGAIN_S = 0.25
 
 # The client logs requests, SASL bytes included, at DEBUG: never let it.
 logging.getLogger("aiokafka").setLevel(logging.WARNING)
@@ -75,7 +79,7 @@ class Connection:
         """Find the cluster.
 
         Raises:
-            BrokerUnreachable: nobody answers at any of the addresses.
+            BrokerUnreachable: nobody answers at any of the addresses, or nobody of the cluster is up.
             Misconfigured: a broker answers and refuses us, or what we need to know for TLS and SASL is not there.
         """
         arguments = {
@@ -91,6 +95,22 @@ class Connection:
             hosts = [(host, port) for host, port, _family in client.hosts]
             raise await explain(self.brokers, hosts, self._security, arguments) from error
         self._client = client
+        await self._find_nodes()
+
+    async def _find_nodes(self) -> None:
+        """Wait for the first broker that is up: one that has just begun, or lost its session, answers but names none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._request_timeout_s):
+                while not self.nodes():
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    await self.refresh()
+                return
+        await self.close()
+        raise BrokerUnreachable(
+            f'"{self.brokers}" answers, but no broker of its cluster is up',
+            detail="it has just been started, or its controller does not hear of it",
+            hint="look at the broker's log if this does not pass",
+        )
 
     async def close(self) -> None:
         """Close every connection."""

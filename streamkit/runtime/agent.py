@@ -85,6 +85,7 @@ class Agent:
         self._backoff = Backoff(parts.settings)
         self._doubts = Backoff(parts.settings)
         self._commits_at_doubt = -1
+        self._is_transactional = parts.settings.guarantee == "exactly_once"
         self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
         self._local = LocalShuffles(
             self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
@@ -97,7 +98,7 @@ class Agent:
 
     def _local_lanes(self) -> dict[str, Lane]:
         """The shuffles that may be handed over: only a transaction commits both of their ends together."""
-        if not self._settings.local_shuffle or self._settings.guarantee != "exactly_once":
+        if not self._settings.local_shuffle or not self._is_transactional:
             return {}
         shuffles = self._parts.plan.shuffles()
         return {topic: self._outbox.lane(topic, count or 0) for topic, count in shuffles.items()}
@@ -259,7 +260,11 @@ class Agent:
         log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
 
     async def _recover(self) -> None:
-        """A new epoch of the writer, then every task learns from its commit record what has landed."""
+        """A new epoch of the writer, then every task learns from its commit record what has landed.
+
+        Positions that are still on their way to the broker would move the group back later. The epoch refuses them, or
+        where there is no transaction, a new generation of the group.
+        """
         await self._committer.abandon()
         self._forget_span()
         if self._committer.commits == self._commits_at_doubt:
@@ -267,6 +272,9 @@ class Agent:
         else:
             self._doubts.reset()
         self._commits_at_doubt = self._committer.commits
+        if not self._is_transactional:
+            await self._give_up()
+            return
         await self._open()
         for task in list(self.roster.tasks.values()):
             if task.life in (Life.RUNNING, Life.WAITING):

@@ -4,14 +4,23 @@ Topics of the user are only looked at: creating them is the user's decision (`st
 topics (shuffles, changelogs, dead letters) are ours: missing ones are created, others must fit.
 """
 
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin, TopicInfo, TopicSpec
+
+log = structlog.get_logger()
+
+# Brokers hear of a new topic one after the other, a laden one seconds later. Whoever creates topics and starts workers
+# in one breath must not be told that there are none.
+HEARD_S = 5.0
+LOOK_AGAIN_S = 0.25
 
 # Kafka must look at its own clock on internal topics: event times may be years old, and retention and the expiry of
 # producer state go by the record's timestamp.
@@ -87,11 +96,31 @@ async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> P
     Raises:
         Misconfigured: a person must change something first.
     """
-    prepared = await inspect(plan, admin, replication)
+    prepared = await _inspect_patiently(plan, admin, replication)
     prepared.require()
     if prepared.missing:
         await admin.create(prepared.missing)
+        prepared = await inspect(
+            plan, admin, replication
+        )  # another worker may have been quicker, with another plan
+        prepared.require()
     return prepared
+
+
+async def _inspect_patiently(plan: Plan, admin: Admin, replication: int | None) -> Prepared:
+    """As `inspect`, but wait a while for topics that may have been created a moment ago."""
+    give_up_at: float | None = None
+    while True:
+        prepared = await inspect(plan, admin, replication)
+        missing = {*plan.sources(), *plan.sinks()} - prepared.partition_counts.keys()
+        now_s = asyncio.get_running_loop().time()
+        if give_up_at is None:
+            give_up_at = now_s + HEARD_S
+            if missing:
+                log.info("waiting for topics", missing=sorted(missing), at_most_s=HEARD_S)
+        if not missing or now_s >= give_up_at:
+            return prepared
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def _internal_topics(plan: Plan, replication: int | None) -> list[TopicSpec]:

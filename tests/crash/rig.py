@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamkit.runtime.processes import EXIT_TRY_AGAIN
@@ -26,6 +26,23 @@ LOADED_S = 5.0
 # A pipeline that makes no progress for this long is stuck. The longest honest wait is a worker that died while it was
 # joining (a session) behind a transaction that has to time out (30 s, swept every 10).
 STUCK_S = 90.0
+CREATED_S = 20.0
+
+
+def create_topics(brokers: str, topics: Iterable[str]) -> None:
+    """Make the topics that are ours to make; a broker that is fenced at this moment refuses, and is asked again."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    for topic in topics:
+        give_up_at = time.monotonic() + CREATED_S
+        while True:
+            try:
+                admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+                break
+            except KafkaException as error:
+                passing = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT)
+                if error.args[0].code() not in passing or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.1)
 
 
 class Load(threading.Thread):
@@ -117,10 +134,8 @@ class Rig:
         self.brokers = brokers
         self._folder = folder
         self._log = (folder / "workers.log").open("ab")
-        admin = AdminClient({"bootstrap.servers": brokers})
         self._topics = (f"visits-{self.run}", f"tallies-{self.run}")
-        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in self._topics]).values():
-            made.result()
+        create_topics(brokers, self._topics)
         self.workers = [self._start() for _ in range(workers)]
         self.load = Load(brokers, self._topics[0], rate)
         self.audit = Audit(brokers, self._topics[1])

@@ -3,6 +3,7 @@
 import pytest
 
 from streamkit.testing.broker import start_broker
+from streamkit.testing.broker.settings import FENCED_NOW_AND_THEN
 from tests.crash.rig import rig
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(600)]
@@ -46,4 +47,14 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(tmp_path):
             broker.kill()
             broker.restart()
             run.wait_for(run.audit.total + 500)
+        run.finish()
+
+
+def test_a_broker_that_is_fenced_again_and_again_costs_time_and_nothing_else(tmp_path):
+    with (
+        start_broker(folder=tmp_path, keep_logs=True, extra=FENCED_NOW_AND_THEN) as broker,
+        rig(broker.bootstrap, tmp_path, workers=2) as run,
+    ):
+        # No kills: whoever dies is a member until its session ends, and the session begins anew with the coordinator.
+        run.watch(8.0)
         run.finish()

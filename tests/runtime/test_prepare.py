@@ -1,7 +1,10 @@
+import asyncio
+
 import pytest
 
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import TopicSpec
+from streamkit.runtime import prepare as prepare_module
 from streamkit.runtime.prepare import inspect, prepare
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from tests.runtime.pages import counting
@@ -12,12 +15,37 @@ def admin():
     return MemoryLog(MemoryBroker()).admin()
 
 
-async def test_a_missing_topic_is_named_with_the_cure(admin):
+async def test_a_missing_topic_is_named_with_the_cure(admin, monkeypatch):
+    monkeypatch.setattr(prepare_module, "HEARD_S", 0.01)
     await admin.create([TopicSpec("views", 2)])
     with pytest.raises(Misconfigured) as refused:
         await prepare(counting().plan(), admin)
     assert refused.value.problem == 'topic "counts" does not exist'
     assert "topics apply" in refused.value.hint
+
+
+async def test_a_topic_that_was_created_a_moment_ago_is_waited_for(admin):
+    await admin.create([TopicSpec("views", 2)])
+    preparing = asyncio.ensure_future(prepare(counting().plan(), admin))
+    await asyncio.sleep(0.01)
+    assert not preparing.done()
+    await admin.create([TopicSpec("counts", 2)])
+    assert (await preparing).partition_counts["counts"] == 2
+
+
+async def test_what_another_worker_created_meanwhile_must_fit_too(admin, monkeypatch):
+    await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
+    plan = counting().plan()
+    (shuffle,) = plan.shuffles()
+    create = admin.create
+
+    async def somebody_is_quicker(topics):
+        await create([TopicSpec(shuffle, 7)])
+        await create(topics)
+
+    monkeypatch.setattr(admin, "create", somebody_is_quicker)
+    with pytest.raises(Misconfigured, match="has 7 partitions, the pipeline needs 3"):
+        await prepare(plan, admin)
 
 
 async def test_internal_topics_are_created_once(admin):

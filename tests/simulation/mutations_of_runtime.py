@@ -5,6 +5,7 @@ from typing import Any
 
 from streamkit.kafka.ports import Commit, FetchedBatch
 from streamkit.runtime import assign, commit, ingest, restore
+from streamkit.runtime.agent import Agent
 from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
 from streamkit.runtime.emit import Outbox
@@ -49,6 +50,17 @@ def restore_end_before_the_fence(patch: Any) -> None:
         return self._restored(store, record, {})
 
     patch(Restoring, "_bring_up", broken)
+
+
+def generation_kept_in_doubt(patch: Any) -> None:
+    """Without a transaction, positions of a commit in doubt may arrive behind those of a later one."""
+    recover = Agent._recover
+
+    async def broken(self: Agent) -> None:
+        self._is_transactional = True
+        await recover(self)
+
+    patch(Agent, "_recover", broken)
 
 
 def changelogs_beside_the_results(patch: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -49,6 +49,20 @@ KINDS: tuple[ActionKind, ...] = (
     "kill", "kill", "kill_at", "kill_at", "kill_at", "freeze", "freeze_at", "freeze_at", "cut", "storm", "storm",
     "stop", "join", "compact", "lose_disk",
 )  # fmt: skip
+
+
+class Bias(msgspec.Struct, frozen=True):
+    """A thumb on the scales of chance: what it takes for a certain fault to strike soon."""
+
+    kinds: tuple[ActionKind, ...] = KINDS
+    traps: tuple[str, ...] = TRAPS
+    shapes: tuple[str, ...] = ()
+    acts: tuple[int, ...] = (0, 1, 2, 4, 8, 12)
+    workers_max: int = 4
+    settings: dict[str, Any] = {}
+
+
+FAIR = Bias()
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -100,21 +114,22 @@ def stream(seed: int, name: str) -> Random:
     return Random(f"{seed}:{name}")
 
 
-def draw(seed: int) -> Scenario:
+def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     """The scenario of a seed."""
     chance = stream(seed, "scenario")
-    shape = chance.choice(_shapes(seed))
+    shape = chance.choice([shape for shape in _shapes(seed) if not bias.shapes or shape.name in bias.shapes])
     partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
     settings = _settings(chance, _guarantee(seed), is_local=stream(seed, "local").random() < LOCAL_SHARE)
+    settings = msgspec.structs.replace(settings, **bias.settings)
     span_s = chance.uniform(0.8, 3.0)
     return Scenario(
         seed=seed,
         shape=shape.name,
         partitions=partitions,
         shuffle_partitions=chance.choice((None, None, 1, 2, 3, 5)),
-        workers=chance.randint(1, 4),
+        workers=chance.randint(1, bias.workers_max),
         policy=make(retries=retries, delay_s=chance.choice((0.01, 0.1))),
         settings=settings,
         fetch_bytes_max=chance.choice((100, 400, 2000, 1 << 20)),
@@ -122,7 +137,7 @@ def draw(seed: int) -> Scenario:
         marker_delay_s_max=chance.choice((0.0, 0.01, 0.2, 0.5)),
         survives=chance.choice(("all", "some", "some", "none")),
         loads=_loads(stream(seed, "load"), shape, partitions, span_s, flaky=retries >= FLAKES),
-        actions=_actions(stream(seed, "nemesis"), settings, span_s),
+        actions=_actions(stream(seed, "nemesis"), bias, settings, span_s),
     )
 
 
@@ -194,12 +209,12 @@ def _flush(shape: Shape, partitions: dict[str, int], span_s: float) -> Iterator[
                 yield Load(span_s, topic, partition, "plain", (("k0", last),))
 
 
-def _actions(chance: Random, settings: Settings, span_s: float) -> tuple[Action, ...]:
+def _actions(chance: Random, bias: Bias, settings: Settings, span_s: float) -> tuple[Action, ...]:
     """The nemesis: none at all in some runs, a dozen acts in others."""
     session_s = settings.session_timeout_s
     actions = []
-    for at_s in sorted(chance.uniform(0.0, span_s + 0.5) for _ in range(chance.choice((0, 1, 2, 4, 8, 12)))):
-        kind = chance.choice(KINDS)
+    for at_s in sorted(chance.uniform(0.0, span_s + 0.5) for _ in range(chance.choice(bias.acts))):
+        kind = chance.choice(bias.kinds)
         scale = chance.choice((session_s, settings.rebalance_timeout_s)) * chance.uniform(0.3, 2.5)
         actions.append(
             Action(
@@ -207,7 +222,7 @@ def _actions(chance: Random, settings: Settings, span_s: float) -> tuple[Action,
                 kind=kind,
                 worker=chance.randrange(8),
                 lasts_s=scale if kind in ("freeze", "freeze_at", "cut") else chance.uniform(0.02, 1.5),
-                trap=chance.choice(TRAPS),
+                trap=chance.choice(bias.traps),
                 after=chance.random() < 0.5,
                 chances=_chances(chance),
             )

@@ -12,7 +12,7 @@ import structlog
 from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 from tests.simulation import invariants
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.scenario import Scenario, draw, stream
+from tests.simulation.scenario import FAIR, Bias, Scenario, draw, stream
 from tests.simulation.world import Violation, World
 
 # A run takes some thousands of steps; one that takes this many is spinning.
@@ -40,10 +40,10 @@ class Meter:
         self.problems: list[str] = []
 
 
-def simulate(seed: int, *, verbose: bool = False) -> Verdict:
+def simulate(seed: int, bias: Bias = FAIR, *, verbose: bool = False) -> Verdict:
     """Run one seed."""
     meter = Meter()
-    scenario = draw(seed)
+    scenario = draw(seed, bias)
     if verbose:
         print(msgspec.structs.replace(scenario, loads=()))
     try:

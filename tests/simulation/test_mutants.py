@@ -23,6 +23,6 @@ def test_a_broken_promise_is_noticed(mutant: Mutant) -> None:
 def is_noticed(mutant: Mutant, seed: int) -> bool:
     """Whether a seed fails with the mutant, and only with it."""
     with mutated(mutant):
-        if not simulate(seed).problems:
+        if not simulate(seed, mutant.bias).problems:
             return False
-    return not simulate(seed).problems
+    return not simulate(seed, mutant.bias).problems

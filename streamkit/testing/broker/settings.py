@@ -21,6 +21,10 @@ TEST_SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
 }
 
+# For `start_broker(extra=...)`: a broker that says too seldom that it lives. Between its session's end and its next
+# heartbeat it is fenced: it answers, but leads nothing, and no broker is up. A machine that stalls does the same.
+FENCED_NOW_AND_THEN = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "2500"}
+
 
 class Node(NamedTuple):
     """One node of a local cluster: where it listens and where it lives."""
