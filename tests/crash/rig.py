@@ -27,6 +27,8 @@ LOADED_S = 5.0
 # joining (a session) behind a transaction that has to time out (30 s, swept every 10).
 STUCK_S = 90.0
 CREATED_S = 20.0
+# The auditor's client may begin while no broker is up, and then never look again: one that hears nothing is renewed.
+RENEWED_S = 12.0
 
 
 def create_topics(brokers: str, topics: Iterable[str]) -> None:
@@ -90,27 +92,43 @@ class Audit:
     """Reads what was committed, in order, and compares every record with what must stand there."""
 
     def __init__(self, brokers: str, topic: str) -> None:
-        self._consumer = Consumer(
+        self._brokers = brokers
+        self._topic = topic
+        self._at = dict.fromkeys(range(PARTITIONS), 0)
+        self._consumer = self._begin()
+        self._heard = time.monotonic()
+        self.last: dict[str, int] = {}
+        self.total = 0
+        self.faults: list[str] = []
+
+    def _begin(self) -> Consumer:
+        """A consumer that goes on where the audit stands."""
+        consumer = Consumer(
             {
-                "bootstrap.servers": brokers,
+                "bootstrap.servers": self._brokers,
                 "group.id": f"audit-{uuid.uuid4().hex}",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
             }
         )
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        self.last: dict[str, int] = {}
-        self.total = 0
-        self.faults: list[str] = []
+        consumer.assign([TopicPartition(self._topic, partition, at) for partition, at in self._at.items()])
+        return consumer
 
     def read(self, timeout_s: float) -> int:
         """Check what came; returns how many records that were."""
+        if time.monotonic() - self._heard > RENEWED_S:
+            self._consumer.close()
+            self._consumer = self._begin()
+            self._heard = time.monotonic()
         try:
             messages = self._consumer.consume(5000, timeout_s)
         except KafkaException:
             return 0
         fine = [message for message in messages if message.error() is None]
+        if fine:
+            self._heard = time.monotonic()
         for message in fine:
+            self._at[message.partition()] = message.offset() + 1
             self._check(json.loads(message.value()), f"{message.partition()}@{message.offset()}")
         self.total += len(fine)
         return len(fine)
