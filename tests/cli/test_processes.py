@@ -21,6 +21,7 @@ from streamkit.runtime.processes import (
     exit_code,
     how_it_ended,
 )
+from streamkit.runtime.stop_signals import SAME_WISH_S
 
 FAST = Settings(restart_delay_first_s=0.01, restart_delay_last_s=0.05, drain_timeout_s=5)
 
@@ -75,8 +76,18 @@ async def test_a_second_signal_kills(tmp_path: Path) -> None:
     await until(tmp_path, "pid-*", 1)
     os.kill(os.getpid(), signal.SIGINT)
     await until(tmp_path, "drained-*", 1)
+    await asyncio.sleep(SAME_WISH_S)
     os.kill(os.getpid(), signal.SIGINT)
     assert await running == EXIT_KILLED
+
+
+async def test_a_wish_that_arrives_twice_is_one_wish(tmp_path: Path) -> None:
+    running = asyncio.create_task(Processes(command(WAITS, tmp_path), 2, FAST).run())
+    await until(tmp_path, "pid-*", 2)
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)  # as from a wrapper that tells its child what the terminal told both
+    assert await running == 0
+    assert len(names(tmp_path, "drained-*")) == 2
 
 
 async def test_a_worker_that_hangs_is_killed_after_its_time(
