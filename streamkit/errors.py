@@ -130,3 +130,8 @@ class Bug(StreamkitError):
     """Stop now: something we rely on is not true. Nothing was committed on top of it."""
 
     code = "SK900"
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether no record is to blame for this: it goes to who must act, and past the pipeline's error policy."""
+    return isinstance(error, StreamkitError) and not isinstance(error, UserCodeError)

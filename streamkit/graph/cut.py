@@ -22,6 +22,7 @@ from streamkit.graph.validate import (
     require_valid,
 )
 from streamkit.operators.exchange import ShuffleStep, WriteStep
+from streamkit.operators.keyed import Aggregate
 from streamkit.operators.process import ProcessStep
 from streamkit.operators.step import Step
 from streamkit.state.keys import store_ids
@@ -235,8 +236,7 @@ def _in_order(groups: list[_Group]) -> list[_Group]:
 def _clean(group: _Group, inputs: tuple[Input, ...], after: dict[int, tuple[int, ...]]) -> list[bool]:
     """For each step whether a record that raises in it has left nothing behind.
 
-    It has not if no step above may have effects, and if no other branch was served before. A process or window step
-    may have effects before it raises itself.
+    It has not if no step above may have effects, and if no other branch was served before.
     """
     above = [True] * len(group.workers)
     for each in inputs:
@@ -247,6 +247,11 @@ def _clean(group: _Group, inputs: tuple[Input, ...], after: dict[int, tuple[int,
             for place, target in enumerate(after[node.id]):
                 above[target] &= above[number] and not node.step.has_effects and place == 0
     return [
-        is_clean and not (isinstance(node, Operation) and isinstance(node.step, ProcessStep | WindowStep))
+        is_clean and not (isinstance(node, Operation) and _raises_late(node.step))
         for is_clean, node in zip(above, group.workers, strict=True)
     ]
+
+
+def _raises_late(step: Step) -> bool:
+    """Whether a step may have had effects before it raises itself."""
+    return isinstance(step, ProcessStep | WindowStep) or (isinstance(step, Aggregate) and step.works_in_place)

@@ -64,6 +64,11 @@ class Aggregate(msgspec.Struct, frozen=True):
     has_effects: bool = True
 
     @property
+    def works_in_place(self) -> bool:
+        """Whether a value that raises may have changed the accumulator already: any but ours may keep a mutable one."""
+        return type(self.aggregator) not in (Count, Fold)
+
+    @property
     def stores(self) -> tuple[StoreSpec, ...]:
         """The accumulator, under the name of the step."""
         return (StoreSpec(self.name, "value", self.aggregator.accumulator_type),)

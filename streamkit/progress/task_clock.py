@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from streamkit.errors import is_ours
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.progress.channels import Channels, Status, combine
 from streamkit.progress.source_clock import SourceClock, SourceState
@@ -224,6 +225,8 @@ class TaskClock:
                 try:
                     step.fire(*timer)
                 except Exception as error:
+                    if is_ours(error):
+                        raise
                     raise TimerFailed(step.store, timer, error) from error
         finally:
             self.is_firing = self.is_ringing_out = False

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import EncodeError, Fenced, Retry, WriterDead
+from streamkit.errors import EncodeError, Fenced, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Log, Membership, Writer
@@ -84,7 +84,7 @@ class Agent:
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._doubts = Backoff(parts.settings)
-        self._commits_at_doubt = -1
+        self._advances_at_doubt = -1
         self._is_transactional = parts.settings.guarantee == "exactly_once"
         self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
         self._local = LocalShuffles(
@@ -137,8 +137,8 @@ class Agent:
                 except Fenced as error:
                     log.warning("not the owner any more: joining again", error=str(error))
                     await self._give_up()
-                except (WriterDead, EncodeError) as error:
-                    log.warning("commit in doubt: going back to the commit records", error=str(error))
+                except (Retry, EncodeError, StateCorrupt) as error:  # a commit in doubt, or a disk that fails
+                    log.warning("going back to the commit records", error=str(error))
                     await self._recover()
             await self._drain()
         finally:
@@ -267,11 +267,11 @@ class Agent:
         """
         await self._committer.abandon()
         self._forget_span()
-        if self._committer.commits == self._commits_at_doubt:
-            await asyncio.sleep(self._doubts.next_delay_s())  # nothing has landed since the last time
+        if self._committer.advances == self._advances_at_doubt:
+            await asyncio.sleep(self._doubts.next_delay_s())  # nothing has come forward since the last time
         else:
             self._doubts.reset()
-        self._commits_at_doubt = self._committer.commits
+        self._advances_at_doubt = self._committer.advances
         if not self._is_transactional:
             await self._give_up()
             return
@@ -339,7 +339,7 @@ class Agent:
             try:
                 await self._commit()
                 await self._committer.settle()
-            except (Fenced, WriterDead, EncodeError) as error:
+            except (Fenced, Retry, EncodeError, StateCorrupt) as error:
                 log.warning("the last span was not committed; it will be read again", error=str(error))
 
     async def _close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streamkit.errors import Misconfigured
+from streamkit.errors import is_ours
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, step_in
@@ -126,13 +126,15 @@ class _Binding:
         def run(records: list[LogRecord]) -> None:
             try:
                 loop(records)
-            except (TimerFailed, Misconfigured):
+            except TimerFailed:
                 raise
             except TimersLeft as left:
                 raise Paused(_record_in_hand(left)) from None
             except GeneratorFailed as failed:
                 raise failed_behind(failed) from failed
             except Exception as error:
+                if is_ours(error):
+                    raise
                 raise RecordFailed(_record_in_hand(error), failing_step(error), error) from error
 
         return run

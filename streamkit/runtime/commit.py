@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from streamkit.codec.signals import HEADER, encode_signal
-from streamkit.errors import Bug, EncodeError
+from streamkit.errors import Bug, EncodeError, is_ours
 from streamkit.kafka.ports import Commit, Headers, Member, Writer
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.progress.task_clock import ClockState
@@ -66,6 +66,8 @@ class Committer:
         # Where the last commit to each partition has ended.
         self.ends: dict[TopicPartition, int] = {}
         self.commits = 0
+        # Those of them that brought a task forward: a task that is merely taken over commits too.
+        self.advances = 0
 
     @property
     def busy(self) -> bool:
@@ -90,6 +92,8 @@ class Committer:
         """
         moved = [task for task in tasks if task.moved]
         if not moved:
+            if self._outbox.is_filled:
+                raise Bug("there are results, and no task that they are of")
             return
         frozen = [self._freeze(task) for task in moved]
         positions = {
@@ -120,6 +124,8 @@ class Committer:
                 try:
                     following(key, value, timestamp)
                 except Exception as error:
+                    if is_ours(error):
+                        raise
                     verdict = self._failures.judge_held(task, key, error)
                     raise SpanEndFailed(task, verdict, error) from error
 
@@ -154,6 +160,7 @@ class Committer:
 
     async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:
         ends = await self._writer.commit(commit)
+        self.advances += any(part.positions != part.task.committed for part in frozen)
         for part in frozen:
             end = ends.get(part.task.changelog)
             if end is None:

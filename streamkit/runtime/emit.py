@@ -101,6 +101,13 @@ class Lane:
             self.counts[partition] = 0
         self._doors.clear()
 
+    @property
+    def is_filled(self) -> bool:
+        """Whether records wait here for the commit."""
+        return bool(self.full) or any(
+            count for partition, count in enumerate(self.counts) if partition not in self._doors
+        )
+
     def take(self) -> list[OutBatch]:
         """All batches, in order within each partition; the lane is empty afterwards."""
         for partition in range(len(self.batches)):
@@ -125,6 +132,11 @@ class Outbox:
     def bytes_waiting(self) -> int:
         """About how many bytes of full batches are waiting for the commit."""
         return sum(len(lane.full) for lane in self._lanes.values()) * self._writer.batch_bytes_max
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether records wait for the commit."""
+        return any(lane.is_filled for lane in self._lanes.values())
 
     def lane(self, topic: str, partitions: int) -> Lane:
         """The lane of a topic; made at the first call."""

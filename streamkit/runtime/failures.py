@@ -12,14 +12,14 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import StreamkitError
+from streamkit.errors import EncodeError, StreamkitError
 from streamkit.graph.policy import ErrorPolicy
-from streamkit.kafka.ports import LogRecord
+from streamkit.kafka.ports import Headers, LogRecord
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import DECODE
 from streamkit.runtime.chain import RecordFailed, failing_step
-from streamkit.runtime.emit import Lane
+from streamkit.runtime.emit import NO_HEADERS, Lane
 from streamkit.runtime.task import Condemned, Place, Task
 from streamkit.state.timers import Timer
 
@@ -27,6 +27,9 @@ log = structlog.get_logger()
 
 # A header holds at most this much of a traceback: the end is what tells.
 TRACEBACK_CHARACTERS_MAX = 4000
+# A letter whose value is left out says so in this header, with the size; of its key this much is kept.
+TOO_LARGE = "streamkit.too-large"
+LETTER_KEY_BYTES_MAX = 10_000
 
 
 class Verdict(Enum):
@@ -96,8 +99,7 @@ class Failures:
         log.warning("timer failed", task=str(task.id), step=reason.step, time=timer.time, error=reason.error)
         if self._policy.action != "skip":
             headers = [("streamkit.timestamp", b"%d" % timer.time), *_reason_headers(task, reason)]
-            index = task.id.partition % len(self._letters.batches)
-            self._letters.add(index, timer.key, None, timer.time, headers)
+            self._write(task.id.partition, timer.key, None, timer.time, headers)
         return True
 
     def _is_given_up(
@@ -129,10 +131,8 @@ class Failures:
             ("streamkit.offset", b"%d" % record.offset),
             ("streamkit.timestamp", b"%d" % record.timestamp),
             *_reason_headers(task, reason),
-            *record.headers,
         ]
-        index = partition.partition % len(self._letters.batches)
-        self._letters.add(index, record.key, record.value, record.timestamp, headers)
+        self._write(partition.partition, record.key, record.value, record.timestamp, headers, record.headers)
 
     def put_result_aside(self, task: Task, key: bytes | None, value: object, timestamp: int) -> None:
         """As `put_aside`, for a muted result: there is no one record behind it, so its value is shown as JSON."""
@@ -141,8 +141,25 @@ class Failures:
         log.warning("result failed", task=str(task.id), step=reason.step, error=reason.error)
         if self._policy.action != "skip":
             headers = [("streamkit.timestamp", b"%d" % timestamp), *_reason_headers(task, reason)]
-            index = task.id.partition % len(self._letters.batches)
-            self._letters.add(index, key, _as_json(value), timestamp, headers)
+            self._write(task.id.partition, key, _as_json(value), timestamp, headers)
+
+    def _write(
+        self,
+        number: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        carried: Headers = NO_HEADERS,
+    ) -> None:
+        """Write a letter; one that its topic would refuse without what makes it large: that stands where it came from."""
+        index = number % len(self._letters.batches)
+        try:
+            self._letters.add(index, key, value, timestamp, [*headers, *carried])
+        except EncodeError:
+            size = len(key or b"") + len(value or b"")
+            short = key if key is not None and len(key) <= LETTER_KEY_BYTES_MAX else None
+            self._letters.add(index, short, None, timestamp, [*headers, (TOO_LARGE, b"%d" % size)])
 
     def delay_s(self, task: Task, settings: Settings) -> float:
         """How long a task waits before its record is tried again."""

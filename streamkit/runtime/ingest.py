@@ -36,6 +36,7 @@ class Intake(ABC):
         `slice_size` then says how many it took. Returns a verdict if the loop must stop this span.
         """
         task, topic = self.task, self.partition.topic
+        task.moved = True  # whatever comes of it: timers alone change state and send results on
         try:
             if not begin_slice(task.clock, topic, task.rules):
                 self.slice_size = limit  # timers alone have filled this slice
@@ -138,7 +139,6 @@ class FetchedIntake(Intake):
 
     def _advance(self, offset: int) -> None:
         self.task.positions[self.partition] = offset
-        self.task.moved = True
 
 
 def _from_offset(batch: FetchedBatch) -> Iterator[LogRecord]:

@@ -88,7 +88,6 @@ class HandedIntake(Intake):
     def _run_records(self, limit: int, failures: Failures) -> Verdict | None:  # noqa: ARG002 - none is judged here
         records, self._records = self._records[:limit], self._records[limit:]
         self.slice_size = len(records)
-        self.task.moved = True
         try:
             self._run(records)
         except RecordFailed as failed:

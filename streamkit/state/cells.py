@@ -220,15 +220,18 @@ class MapCells:
                 for encoded in changed:
                     value = entries[encoded]
                     if value is None:
-                        removed.append((entries, encoded))
+                        removed.append((key, encoded))
                         rows[prefix + encoded] = None
                     else:
                         rows[prefix + encoded] = header + pack(value)
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, error) from error
         self._dirty.clear()
-        for entries, encoded in removed:  # the tombstone in the rows says it from now on
+        for key, encoded in removed:  # the tombstone in the rows says it from now on
+            entries = self._cache[key]
             del entries[encoded]
+            if not entries and key not in self._whole:
+                del self._cache[key]
         self._size -= len(removed)
 
     def is_dirty(self) -> bool:

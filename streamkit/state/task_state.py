@@ -5,6 +5,7 @@ rows, committed but not in the store yet; the store. Reading asks in the same or
 before it. Only committed rows reach the store: a failed commit is forgotten by dropping the two layers above.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import merge
@@ -12,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from streamkit.errors import Bug
+from streamkit.errors import Bug, Retry, StateCorrupt
 from streamkit.model.keys import GroupPrefixes
 from streamkit.state.cells import MapCells, Touched, ValueCells
 from streamkit.state.keys import store_ids
@@ -191,7 +192,8 @@ class TaskState:
     def close(self) -> None:
         """Write what is committed, drop what is not, and release the store."""
         self.drop()
-        self.write_pending()
+        with contextlib.suppress(StateCorrupt, Retry):  # the changelog has it all
+            self.write_pending()
         self.store.close()
 
     # Reading.

@@ -1,6 +1,7 @@
 import pytest
 
 import streamkit as sk
+from streamkit.operators.aggregators import Aggregator
 from streamkit.testing import Harness
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, check_running_counts, counting, page_of
 
@@ -207,3 +208,43 @@ def test_a_worker_can_be_killed_while_its_commit_is_in_flight():
         harness.restart()
         harness.run()
         assert check_running_counts(harness.read(COUNTS)) == {"home": sent}
+
+
+def test_a_record_that_is_too_large_for_a_dead_letter_leaves_one_without_its_value():
+    with Harness(counting(), partitions=2) as harness:
+        harness.send_bytes("views", b"{" + b"x" * 899_900, key=b"a")  # its topic took it
+        harness.send(VIEWS, View("home"), key="d")
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"home": 1}
+        (letter,) = harness.dead_letters()
+        assert (letter.key, letter.value) == (b"a", None)
+        assert letter.headers["streamkit.too-large"] == b"899902"
+        assert letter.headers["streamkit.offset"] == b"0"
+
+
+class Users(Aggregator[View, list[str], list[str]]):
+    """Keeps one list per key and works on it, as aggregators may."""
+
+    def create(self) -> list[str]:
+        return []
+
+    def add(self, accumulator: list[str], value: View, /) -> list[str]:
+        accumulator.append(value.user)
+        return accumulator
+
+    def result(self, accumulator: list[str], /) -> list[str]:
+        if accumulator[-1] == "bad":
+            raise ValueError("no result for this one")
+        return list(accumulator)
+
+
+def test_an_accumulator_that_was_changed_before_its_record_failed_is_taken_back():
+    users = sk.topic("users", list[str])
+    pipeline = sk.pipeline("users")
+    pipeline.read(VIEWS).key_by(page_of).aggregate(Users(), name="users").write(users)
+    with Harness(pipeline, partitions=1) as harness:
+        for user in ("ann", "bad", "bob"):
+            harness.send(VIEWS, View("home", user))
+        harness.run()
+        assert harness.read(users)[-1] == ["ann", "bob"]
+        assert len(harness.dead_letters()) == 1

@@ -281,3 +281,14 @@ def test_an_entry_that_cannot_be_written_stops_the_span(rows: DictRows) -> None:
     cells.put(b"k", "a", object())
     with pytest.raises(EncodeError, match='store "counts"'):
         freeze(cells, rows)
+
+
+def test_a_map_that_became_empty_takes_no_room(rows: DictRows) -> None:
+    cells = map_cells(rows)
+    for number in range(50):
+        cells.put(b"%d" % number, "open", 1)
+        cells.freeze({}, {})
+        cells.remove(b"%d" % number, "open")
+        cells.freeze({}, {})
+    assert cells.size() == 0
+    assert len(cells._cache) == 0

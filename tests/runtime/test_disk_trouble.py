@@ -1,0 +1,50 @@
+"""A store that fails says nothing about the records: they wait until it works again."""
+
+import pytest
+
+from streamkit.errors import Retry, StateCorrupt, StreamkitError
+from streamkit.state.keys import RESERVED_PREFIX
+from streamkit.state.memory import MemoryStore
+from streamkit.testing import Harness
+from tests.progress.alarms import ORDERS, RINGS, Order, ringing
+from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting
+
+
+@pytest.mark.parametrize("error", [StateCorrupt("a block is damaged"), Retry("too many open files")])
+def test_no_record_is_set_aside_because_a_store_cannot_be_read(
+    error: StreamkitError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_reading(monkeypatch, error, times=3)
+    with Harness(counting(), partitions=1) as harness:
+        for page in ("home", "cart", "home"):
+            harness.send(VIEWS, View(page))
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"home": 2, "cart": 1}
+        assert harness.dead_letters() == []
+
+
+def test_no_timer_is_set_aside_because_a_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Harness(ringing(), partitions=1) as harness:
+        harness.send(ORDERS, Order(0, set=[10]), key="a")
+        harness.run()
+        harness.crash()
+        harness.restart()
+        harness.run()
+        fail_reading(monkeypatch, StateCorrupt("a block is damaged"), times=1)
+        harness.send(ORDERS, Order(100), key="a")
+        harness.run()
+        assert len(harness.read(RINGS)) == 1
+        assert harness.dead_letters() == []
+
+
+def fail_reading(monkeypatch: pytest.MonkeyPatch, error: StreamkitError, times: int) -> None:
+    """The first reads for an operator fail."""
+    read, left = MemoryStore.get, [times]
+
+    def get(self: MemoryStore, key: bytes) -> bytes | None:
+        if left[0] > 0 and not key.startswith(RESERVED_PREFIX):
+            left[0] -= 1
+            raise error
+        return read(self, key)
+
+    monkeypatch.setattr(MemoryStore, "get", get)
