@@ -2,8 +2,8 @@
 
 The broker serves one request per connection at a time, so fetching, producing and coordination each get a lane (a
 connection of their own per broker): a long poll never delays a commit or a heartbeat.
-All that is used of the client beyond its documented classes is named here and in `frames.py`, and pinned by
-`tests/kafka/test_client_surface.py`.
+All that is used of the client beyond its documented classes is named here, in `client.py` and in `frames.py`, and
+pinned by `tests/kafka/test_client_surface.py`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from aiokafka import __version__ as client_version
-from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.client import CoordinationType
 from aiokafka.conn import CloseReason
 from aiokafka.errors import (
     CorrelationIdError,
@@ -28,7 +28,8 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
 from streamkit.errors import BrokerUnreachable, Misconfigured
-from streamkit.kafka.frames import CLIENT_ID, ask, receive_whole
+from streamkit.kafka.client import Client
+from streamkit.kafka.frames import CLIENT_ID, ask
 from streamkit.kafka.refusal import explain
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
@@ -87,7 +88,7 @@ class Connection:
             "request_timeout_ms": int(self._request_timeout_s * 1000),
             **_security_arguments(self._security),
         }
-        client = _Client(bootstrap_servers=self.brokers, **arguments)
+        client = Client(bootstrap_servers=self.brokers, **arguments)
         try:
             await client.bootstrap()
         except KafkaError as error:
@@ -184,35 +185,6 @@ class Connection:
     async def transaction_coordinator(self, writer_id: str) -> int:
         """The broker that coordinates this transactional id; raises the client's retriable errors."""
         return int(await self._client.coordinator_lookup(CoordinationType.TRANSACTION, writer_id))
-
-
-class _Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
-    """The client, with connections that receive as `frames.py` tells."""
-
-    def connected(self, node_id: int, group: int) -> Any | None:
-        """The connection that is up, if there is one."""
-        connection = self._conns.get((node_id, group))
-        return connection if connection is not None and connection.connected() else None
-
-    async def connect(self, node_id: int, group: int) -> Any:
-        """A connection that is up; raises one of `NoAnswer` if there can be none now."""
-        connection = await self._get_conn(node_id, group=group)
-        if connection is None:
-            raise NodeNotReadyError(f"no connection to broker {node_id}")
-        return connection
-
-    async def _get_conn(self, node_id: int, **how: Any) -> Any:
-        connection = await super()._get_conn(node_id, **how)
-        if connection is not None:
-            receive_whole(connection)
-        return connection
-
-    async def _metadata_update(self, *given: Any) -> bool:
-        """As the client does; but a write to a connection that is just gone must not end its updates for ever."""
-        try:
-            return bool(await super()._metadata_update(*given))
-        except RuntimeError:  # uvloop's word for a transport that was closed a moment ago
-            return False
 
 
 def _expire(answer: "asyncio.Future[Any]") -> None:

@@ -284,7 +284,7 @@ class KafkaWriter:
                 case Verdict.AGAIN:
                     pass
                 case Verdict.MOVED | Verdict.DOUBT if second:
-                    lost = lost or judged.verdict is Verdict.DOUBT
+                    lost = True  # a coordinator that moved may have written the end before it said so
                 case Verdict.DOUBT:
                     raise WriterDead(
                         "the end of the transaction got no answer, its outcome is not known",

@@ -4,10 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError
 
-from streamkit.kafka.connection import NoAnswer, _Client
+from streamkit.kafka.connection import NoAnswer
 from streamkit.kafka.frames import ask
 from streamkit.kafka.wire import Call
 
@@ -31,18 +30,3 @@ async def test_a_request_to_it_has_no_answer() -> None:
     assert isinstance(failed.value, NoAnswer)
     assert len(closed) == 1
     assert connection._requests == []
-
-
-async def test_the_clients_own_updates_go_on_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([RuntimeError("the handler is closed"), True])
-
-    async def update(_self: AIOKafkaClient, *_given: Any) -> bool:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(AIOKafkaClient, "_metadata_update", update)
-    client = object.__new__(_Client)
-    assert await client._metadata_update(None, []) is False
-    assert await client._metadata_update(None, []) is True
