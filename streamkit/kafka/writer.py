@@ -202,6 +202,7 @@ class KafkaWriter:
             return await self._transaction(commit)
         if self._options.guarantee is Guarantee.AT_LEAST_ONCE:
             ends = await self._delivery.send(commit.batches)
+            await self._prove_membership(commit.member)
             ends |= await self._delivery.send(commit.changelogs)
             await self._commit_positions(commit)
             return ends
@@ -259,8 +260,13 @@ class KafkaWriter:
             version = 5 if self._transaction_version >= TRANSACTION_VERSION_2 else 3
             call = txn_offset_commit(version, self._packed_id, self._held, member, commit.positions)
             await group.settle(call, POSITIONS, "TxnOffsetCommit")
-        elif member.generation >= 0:
-            await group.settle(heartbeat(member), MEMBERSHIP, "Heartbeat")
+        else:
+            await self._prove_membership(member)
+
+    async def _prove_membership(self, member: Member) -> None:
+        """Be refused here if somebody else has our tasks by now."""
+        if member.generation >= 0:
+            await self._group(member).settle(heartbeat(member), MEMBERSHIP, "Heartbeat")
 
     async def _commit_positions(self, commit: Commit) -> None:
         if commit.positions:

@@ -14,7 +14,7 @@ import structlog
 
 from streamkit.errors import EncodeError, Fenced, Retry, WriterDead
 from streamkit.kafka.ports import Commit, Guarantee, Log, Member, OutBatch, WriterOptions
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import NOTHING_KEY
 
@@ -29,20 +29,30 @@ LIVING_S = 45.0
 NOBODY = Member("", "", -1)
 
 
-def was_committed(open_records: Sequence[CommitRecord], notes: Mapping[TopicPartition, str]) -> bool | None:
+def was_committed(
+    open_records: Sequence[CommitRecord], group: Mapping[TopicPartition, Position], known_span: int = 0
+) -> bool | None:
     """Whether the transaction of the first of these commit records was committed; None if nothing tells.
 
-    `open_records` are those from the stable end of the changelog on, `notes` stand beside the positions of its task: the
-    number of the task's last committed span.
+    `open_records` are those from the stable end of the changelog on, `known_span` is of the last one before it. The
+    positions of the group carry the number of the task's last committed span.
     """
     hanging, *later = open_records
-    if any(record.span > hanging.span for record in later):
+    if hanging.span <= known_span:
+        return False  # of a former owner that woke up: another span of this number is committed already
+    rivals = [record for record in later if record.span <= hanging.span]
+    if len(rivals) < len(later) and not rivals:
         return True  # only whoever knew it as committed could go on behind it
-    spans = [int(note) for note in notes.values() if note.isdigit()]
+    spans = [int(position.note) for position in group.values() if position.note.isdigit()]
     last = max(spans, default=0)
     # Older than what is known to be committed, or set by somebody else.
-    is_strange = last < hanging.span - 1 or len(spans) < len(notes)
-    return None if is_strange else last >= hanging.span
+    if last < hanging.span - 1 or len(spans) < len(group):
+        return None
+    if last < hanging.span or not rivals:
+        return last >= hanging.span
+    # Two claim to be that span, and one of them was refused: the positions are those of the other.
+    claims = [record for record in (hanging, *rivals) if record.places() == group]
+    return None if last > hanging.span or len(claims) != 1 else claims[0] is hanging
 
 
 async def end_hanging(

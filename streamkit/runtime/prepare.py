@@ -26,7 +26,14 @@ LOOK_AGAIN_S = 0.25
 # producer state go by the record's timestamp.
 _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 SHUFFLE_CONFIG = {**_BROKER_TIME, "cleanup.policy": "delete", "retention.ms": "604800000"}
-CHANGELOG_CONFIG = {**_BROKER_TIME, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}
+# Local state that is older than this says nothing about what was deleted since: see `runtime/restore.py`.
+TOMBSTONES_KEPT_MS = 86_400_000
+CHANGELOG_CONFIG = {
+    **_BROKER_TIME,
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.3",
+    "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
+}
 # What a batch needs beside its records, generously: the topic's limit counts it too.
 BATCH_HEAD_BYTES = 128
 DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "2592000000"}

@@ -22,10 +22,11 @@ import structlog
 from streamkit.errors import IncompatiblePlan, Retry, StateInUse
 from streamkit.graph.fingerprint import compare
 from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.hanging import FENCED_S, LIVING_S, end_hanging, was_committed
 from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.prepare import TOMBSTONES_KEPT_MS
 from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
@@ -38,6 +39,8 @@ log = structlog.get_logger()
 ROWS_PER_WRITE = 20_000
 # How long positions may stay pending before we look again who holds them.
 POSITIONS_WAIT_S = 0.5
+# Kafka keeps tombstones at least twice as long: what was deleted since a store was written is still told by the tail.
+LOCAL_STATE_MS_MAX = TOMBSTONES_KEPT_MS // 2
 # A worker that loses a task closes its store within this time, unless it has stopped.
 FORMER_OWNER_S = 2.0
 # A transaction of a live worker ends by itself; after this long something is wrong with it.
@@ -78,8 +81,8 @@ class Restoring:
         name = f"{self._task.id.stage}-{self._task.id.partition}"
         store = await self._take_store(name)
         try:
-            if not await self._fits(store):
-                log.warning("local state is ahead of its changelog: set aside", task=str(self._task.id))
+            if (misfit := await self._misfit(store)) is not None:
+                log.warning("local state is set aside", task=str(self._task.id), because=misfit)
                 store.close()
                 self._stores.discard(name)
                 store = self._stores.open(name)
@@ -92,11 +95,21 @@ class Restoring:
             store.close()
             raise
 
-    async def _fits(self, store: StateStore) -> bool:
-        """Whether the local store can belong to this changelog: it must not know more than is there."""
+    async def _misfit(self, store: StateStore) -> str | None:
+        """Why the local store cannot be brought up to date by the tail of the changelog; None if it can.
+
+        It must not know more than is there, and not be so old that the tail has forgotten what was deleted since.
+        """
+        if store.changelog_offset == 0:
+            return None
         changelog = self._task.changelog
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
-        return store.changelog_offset <= end
+        if store.changelog_offset > end:
+            return "it is ahead of its changelog"
+        record = last_commit(store)
+        if record is None or self._task.rules.now_ms() - record.at_ms > LOCAL_STATE_MS_MAX:
+            return "it is too old, or was never complete"
+        return None
 
     async def _take_store(self, name: str) -> StateStore:
         """Open the store; a former owner on this host that is still closing it gets a moment."""
@@ -134,7 +147,7 @@ class Restoring:
         at = store.changelog_offset
         while at < end:
             fetched = await reader.poll(POSITIONS_WAIT_S)
-            if fetched or await self._end_open_transactions(loop.time() - moved_at):
+            if fetched or await self._end_open_transactions(loop.time() - moved_at, _span(store, rows)):
                 moved_at = loop.time()
             for batch in fetched:
                 rows.update(_rows(batch))
@@ -146,7 +159,7 @@ class Restoring:
         if rows or at != store.changelog_offset:
             store.apply(rows, at)
 
-    async def _end_open_transactions(self, waited_s: float) -> bool:
+    async def _end_open_transactions(self, waited_s: float, known_span: int) -> bool:
         """See to it that what holds the changelog back ends: dead writers are fenced, forgotten transactions ended.
 
         Returns whether one was ended.
@@ -158,8 +171,8 @@ class Restoring:
         found = await self._open_commits()
         await self._fence({record.writer_id for record in found})
         if found and waited_s > (FENCED_S if found[0].writer_id in self._fenced else LIVING_S):
-            notes = await self._notes()
-            is_commit = None if notes is None else was_committed(found, notes)
+            group = await self._positions_if_stable()
+            is_commit = None if group is None else was_committed(found, group, known_span)
             # Right after a restart a coordinator may tell positions of long ago: what speaks for a commit is true even so.
             if is_commit or (is_commit is False and waited_s > LIVING_S):
                 writer_id = found[0].writer_id
@@ -173,12 +186,11 @@ class Restoring:
             )
         return False
 
-    async def _notes(self) -> Mapping[TopicPartition, str] | None:
-        """Of which spans the group's positions are; None while one is pending."""
+    async def _positions_if_stable(self) -> Mapping[TopicPartition, Position] | None:
+        """The group's positions, with the spans that they are of; None while one is pending."""
         with contextlib.suppress(Retry):
             inputs, group = list(self._task.inputs), self._ownership.group
-            found = await self._admin.positions(group, inputs, timeout_s=POSITIONS_WAIT_S)
-            return {at: position.note for at, position in found.items()}
+            return await self._admin.positions(group, inputs, timeout_s=POSITIONS_WAIT_S)
         return None
 
     async def _stable_positions(self) -> dict[TopicPartition, int]:
@@ -269,6 +281,12 @@ def agreed_positions(
                 if record.get(partition, offset) != offset:
                     raise Disagreement(partition, offset, record[partition])
             return {**group, **record}
+
+
+def _span(store: StateStore, rows: Mapping[bytes, bytes | None]) -> int:
+    """The number of the last span that was copied so far."""
+    known = rows.get(COMMIT_KEY) or store.get(COMMIT_KEY)
+    return 0 if known is None else CommitRecord.decode(known).span
 
 
 def _rows(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:

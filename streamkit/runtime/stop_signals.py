@@ -13,27 +13,55 @@ log = structlog.get_logger()
 SAME_WISH_S = 0.3
 
 
-@contextlib.contextmanager
-def stop_signals(stop: Callable[[], None], kill: Callable[[], None]) -> Iterator[None]:
-    """Inside the block, call `stop` at the first SIGTERM or SIGINT and `kill` at every later one."""
-    loop = asyncio.get_running_loop()
-    first_at: float | None = None
+class _Wish:
+    """What was asked of us, and since when."""
 
-    def on_signal(name: str) -> None:
-        nonlocal first_at
-        if first_at is None:
-            first_at = loop.time()
+    def __init__(self, stop: Callable[[], None], kill: Callable[[], None], limit_s: float | None) -> None:
+        self._stop = stop
+        self._kill = kill
+        self._limit_s = limit_s
+        self._since: float | None = None
+        self._patience: asyncio.TimerHandle | None = None
+
+    def hear(self, name: str) -> None:
+        """A signal has come."""
+        loop = asyncio.get_running_loop()
+        if self._since is None:
+            self._since = loop.time()
             log.info("stopping: what is open is committed first", signal=name)
-            stop()
-        elif loop.time() - first_at > SAME_WISH_S:
+            if self._limit_s is not None:
+                self._patience = loop.call_later(self._limit_s, self._give_up)
+            self._stop()
+        elif loop.time() - self._since > SAME_WISH_S:
             log.warning("ending at once", signal=name)
-            kill()
+            self._kill()
 
+    def _give_up(self) -> None:
+        log.warning("ending at once: the clean end takes too long", limit_s=self._limit_s)
+        self._kill()
+
+    def fulfil(self) -> None:
+        """It has ended."""
+        if self._patience is not None:
+            self._patience.cancel()
+
+
+@contextlib.contextmanager
+def stop_signals(
+    stop: Callable[[], None], kill: Callable[[], None], limit_s: float | None = None
+) -> Iterator[None]:
+    """Inside the block, call `stop` at the first SIGTERM or SIGINT and `kill` at every later one.
+
+    Also call `kill` if the block has not ended `limit_s` after the first: what it waits for may be away.
+    """
+    loop = asyncio.get_running_loop()
+    wish = _Wish(stop, kill, limit_s)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
+        loop.add_signal_handler(number, wish.hear, number.name)
     try:
         yield
     finally:
+        wish.fulfil()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 

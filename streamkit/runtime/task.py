@@ -249,6 +249,7 @@ class Task:
             birth=self.birth,
             fingerprint=plan.fingerprint,
             extra={CLOCK: encode_clock(self.clock)} if self.rules.is_timed else {},
+            at_ms=self.rules.now_ms(),
         )
 
     def suspend(self) -> None:

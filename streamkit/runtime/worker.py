@@ -45,7 +45,7 @@ async def run_worker(plan: Plan, settings: Settings) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     asked = asyncio.Event()
     # From the first moment on: a worker that is told to stop while it starts ends as well as any other.
-    with stop_signals(asked.set, lambda: os._exit(130)):
+    with stop_signals(asked.set, lambda: os._exit(130), settings.drain_timeout_s):
         cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
         await cluster.connect()
         folder = Path(settings.state_dir) / plan.name

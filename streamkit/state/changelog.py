@@ -38,6 +38,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     fingerprint: str
     # Room for what later releases want to commit with a span, by name.
     extra: dict[str, bytes] = {}
+    # Wall clock of the commit.
+    at_ms: int = 0
 
     def places(self) -> dict[TopicPartition, int]:
         """The positions, by partition."""

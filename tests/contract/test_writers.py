@@ -254,6 +254,18 @@ async def test_at_least_once_writes_changelogs_only_behind_acknowledged_results(
 
 
 @contract
+async def test_at_least_once_a_former_owner_writes_no_changelog(cluster: Cluster) -> None:
+    results, changelog = await cluster.partition(), await cluster.partition()
+    writer, member = await cluster.writer(guarantee=Guarantee.AT_LEAST_ONCE), await cluster.member()
+    stale = Member(member.group, "somebody", member.generation)
+    with pytest.raises(Fenced):
+        await writer.commit(
+            Commit([out(writer, results, b"a")], {results: 1}, stale, [out(writer, changelog, b"c")])
+        )
+    assert await read_all(cluster, changelog) == []
+
+
+@contract
 async def test_at_most_once_writes_positions_then_batches(cluster: Cluster) -> None:
     partition = await cluster.partition()
     writer, member = await cluster.writer(guarantee=Guarantee.AT_MOST_ONCE), await cluster.member()

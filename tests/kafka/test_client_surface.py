@@ -117,7 +117,9 @@ def test_the_client_makes_connections_by_lane_and_keeps_its_requests_in_order() 
         AIOKafkaClient._md_synchronizer
     )
     assert "async with self._get_conn_lock" in inspect.getsource(AIOKafkaClient._get_conn)
-    assert "self._md_update_waiter.set_result(None)" in inspect.getsource(AIOKafkaClient.force_metadata_update)
+    assert "self._md_update_waiter.set_result(None)" in inspect.getsource(
+        AIOKafkaClient.force_metadata_update
+    )
     assert '("bootstrap", ConnectionGroup.DEFAULT)' in inspect.getsource(AIOKafkaClient.bootstrap)
     source = inspect.getsource(AIOKafkaConnection._read)
     for used in ("reader.readexactly(4)", "self._handle_frame(resp)"):  # which `frames.py` does in its place

@@ -223,9 +223,12 @@ async def test_version_2_repeats_an_end_that_a_busy_coordinator_refused(site: Si
     assert await site.position() == 51
 
 
+@pytest.mark.parametrize("before", [lost_answer, answers_after(16)], ids=["lost", "moved"])
 @pytest.mark.parametrize("code", [48, 49, 90])
-async def test_an_end_that_is_refused_after_a_lost_answer_is_doubt(site: Site, code: int) -> None:
-    replies = iter((lost_answer, answers(code)))
+async def test_an_end_that_is_refused_after_one_without_answer_is_doubt(
+    site: Site, before: Rule, code: int
+) -> None:
+    replies = iter((before, answers(code)))
 
     async def in_turn(call: Call[Any], forward: Forward) -> Any:
         return await next(replies)(call, forward)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.hanging import FENCED_S, LIVING_S, was_committed
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.memory import MemoryStores
@@ -21,24 +21,36 @@ def record(offset: int, span: int = 1, writer: str = "w") -> CommitRecord:
     )
 
 
+def at(offset: int, note: str) -> dict[TopicPartition, Position]:
+    return {IN: Position(offset, note)}
+
+
 @pytest.mark.parametrize(
-    ("open_records", "notes", "decided"),
+    ("open_records", "group", "decided"),
     [
-        ([record(5, span=2)], {IN: "2"}, True),
-        ([record(5, span=2)], {IN: "1"}, False),
-        ([record(3, span=2)], {IN: "2"}, True),  # nothing was read in that span
-        ([record(5, span=2)], {IN: ""}, None),
-        ([record(5, span=1)], {IN: ""}, None),
+        ([record(5, span=2)], at(5, "2"), True),
+        ([record(5, span=2)], at(3, "1"), False),
+        ([record(3, span=2)], at(3, "2"), True),  # nothing was read in that span
+        ([record(5, span=2)], at(5, ""), None),
+        ([record(5, span=1)], at(5, ""), None),
         ([record(5, span=1)], {}, False),
-        ([record(5, span=9)], {IN: "7"}, None),  # a coordinator that is still loading
+        ([record(5, span=9)], at(4, "7"), None),  # a coordinator that is still loading
         ([record(5, span=2)], {}, None),
-        ([record(5, span=2), record(6, span=3)], {IN: ""}, True),
-        # Somebody who had owned the task before, and woke up: it does not know what came after it.
-        ([record(5, span=2), record(4, span=2)], {IN: "1"}, False),
+        ([record(5, span=2), record(6, span=3)], at(5, ""), True),
+        # Two of one number: a former owner woke up, and one of the two was refused.
+        ([record(5, span=2), record(4, span=2)], at(3, "1"), False),
+        ([record(5, span=2), record(4, span=2)], at(5, "2"), True),
+        ([record(5, span=2), record(4, span=2)], at(4, "2"), False),
+        ([record(5, span=2), record(5, span=2)], at(5, "2"), None),
+        ([record(5, span=2), record(4, span=2), record(6, span=3)], at(6, "3"), None),
     ],
 )
-def test_positions_and_those_who_went_on_tell_what_was_decided(open_records, notes, decided):
-    assert was_committed(open_records, notes) is decided
+def test_positions_and_those_who_went_on_tell_what_was_decided(open_records, group, decided):
+    assert was_committed(open_records, group) is decided
+
+
+def test_a_span_whose_number_is_taken_was_refused():
+    assert was_committed([record(5, span=2), record(6, span=3)], at(6, "3"), known_span=2) is False
 
 
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[TopicPartition]]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.commit import Committer
+from streamkit.runtime.ingest import Intake
 from streamkit.runtime.local import HandedIntake, LocalShuffles
 
 
@@ -44,12 +45,13 @@ def doors_stay_open(patch: Any) -> None:
 
 def receiver_does_not_commit(patch: Any) -> None:
     """Who was handed records does not know that it has moved."""
-    run = HandedIntake._run_records
+    run = Intake.run_slice
 
-    def broken(self: HandedIntake, *given: Any) -> Any:
+    def broken(self: Intake, *given: Any) -> Any:
         before = self.task.moved
         verdict = run(self, *given)
-        self.task.moved = before
+        if isinstance(self, HandedIntake):
+            self.task.moved = before
         return verdict
 
-    patch(HandedIntake, "_run_records", broken)
+    patch(Intake, "run_slice", broken)

@@ -5,7 +5,7 @@ from enum import Enum
 from functools import partial
 
 from streamkit.errors import Bug, EncodeError, Fenced, StreamkitError, WriterDead
-from streamkit.kafka.ports import Batch, Commit, Guarantee, OutBatch, WriterOptions
+from streamkit.kafka.ports import Batch, Commit, Guarantee, Member, OutBatch, WriterOptions
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX, MemoryBatch
 from streamkit.testing.memory.client import Client, unanswered
@@ -116,6 +116,7 @@ class MemoryWriter:
                 await self._together([partial(self._end, epoch)])
             case Guarantee.AT_LEAST_ONCE:
                 await self._together(produces)
+                await self._together([partial(self._prove_membership, commit.member)])
                 await self._together(changelogs)
                 await self._together([partial(self._store_positions, commit)])
             case Guarantee.AT_MOST_ONCE:
@@ -181,6 +182,12 @@ class MemoryWriter:
 
         if commit.positions or member.generation >= 0:
             await self._ask("writer.positions", apply)
+
+    async def _prove_membership(self, member: Member) -> None:
+        """Be refused here if somebody else has our tasks by now."""
+        if member.generation >= 0:
+            groups = self._client.broker.groups
+            await self._ask("writer.member", lambda: groups.check(member))
 
     async def _store_positions(self, commit: Commit) -> None:
         groups = self._client.broker.groups
