@@ -6,6 +6,7 @@ not handed out; and connections receive as `frames.py` tells.
 """
 
 import asyncio
+import logging
 import random
 from typing import Any
 from weakref import WeakValueDictionary
@@ -15,6 +16,8 @@ from aiokafka.errors import KafkaError, NodeNotReadyError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from streamkit.kafka.frames import receive_whole
+
+_log = logging.getLogger(__name__)
 
 # Where the client keeps the connection by which it found the cluster, until it knows a broker that is up.
 _BOOTSTRAP = ("bootstrap", ConnectionGroup.DEFAULT)
@@ -69,11 +72,9 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
                 continue
             try:
                 metadata = await connection.send(request)
-            except (
-                KafkaError,
-                TimeoutError,
-                RuntimeError,
-            ):  # the last: uvloop's word for a transport just closed
+            # RuntimeError is uvloop's word for a transport that was closed a moment ago.
+            except (KafkaError, TimeoutError, RuntimeError) as error:
+                _log.warning("broker %s gave no metadata: %r", node_id, error)
                 continue
             if not metadata.brokers:
                 return False
@@ -81,5 +82,6 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
             if _BOOTSTRAP in self._conns:
                 self._conns.pop(_BOOTSTRAP).close()
             return True
+        _log.error("no broker gives metadata, of %s", nodes)
         cluster_metadata.failed_update(None)
         return False

@@ -41,7 +41,7 @@ def was_committed(
     if hanging.span <= known_span:
         return False  # of a former owner that woke up: another span of this number is committed already
     rivals = [record for record in later if record.span <= hanging.span]
-    if len(rivals) < len(later) and not rivals:
+    if later and not rivals:
         return True  # only whoever knew it as committed could go on behind it
     spans = [int(position.note) for position in group.values() if position.note.isdigit()]
     last = max(spans, default=0)

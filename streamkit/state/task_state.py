@@ -5,13 +5,13 @@ rows, committed but not in the store yet; the store. Reading asks in the same or
 before it. Only committed rows reach the store: a failed commit is forgotten by dropping the two layers above.
 """
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 
 import msgspec
+import structlog
 
 from streamkit.errors import Bug, Retry, StateCorrupt
 from streamkit.model.keys import GroupPrefixes
@@ -20,6 +20,8 @@ from streamkit.state.keys import store_ids
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStore, Writes
 from streamkit.state.timers import TimerCells
+
+log = structlog.get_logger()
 
 # Pending rows are written early beyond these: one write of 50 000 rows holds the event loop for about 60 ms, and
 # values may be large.
@@ -192,8 +194,10 @@ class TaskState:
     def close(self) -> None:
         """Write what is committed, drop what is not, and release the store."""
         self.drop()
-        with contextlib.suppress(StateCorrupt, Retry):  # the changelog has it all
+        try:
             self.write_pending()
+        except (StateCorrupt, Retry) as error:  # the changelog has it all
+            log.warning("committed state could not be written to disk: it will be restored", error=str(error))
         self.store.close()
 
     # Reading.
