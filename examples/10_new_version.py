@@ -52,7 +52,7 @@ def main() -> None:
         try:
             harness.change_pipeline(renamed)
         except IncompatiblePlan as error:
-            print("refused:", error)
+            print("refused:", error.detail)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 Durations are seconds (`_s`), sizes are bytes (`_bytes`). Every limit has its reason beside it.
 """
 
+import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +14,31 @@ from typing import Any, Literal
 import msgspec
 
 from streamkit.errors import Misconfigured
+from streamkit.model.broker_address import address_problem
 
 GuaranteeName = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+PREFIX = "STREAMKIT_"
+# Ours, and no settings: what the command line, the logs, the slots and the brokers of tests and demos read.
+OTHER_VARIABLES = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "BROKER_HEAP",
+        "CACHE",
+        "KAFKA_IMAGE",
+        "LOGS",
+        "PIPELINE",
+        "SASL_PASSWORD",
+        "WORKER",
+        "WORKERS",
+        "WORKER_NUMBER",
+    )
+)
+# Kubernetes tells every container of a service that is called "streamkit..." by variables of these names.
+_SERVICE_LINK = re.compile(r".*_SERVICE_(HOST|PORT)(_\w+)?|.*_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?")
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Secret(str):
@@ -35,6 +60,31 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     username: str | None = None
     password_env: str = "STREAMKIT_SASL_PASSWORD"  # noqa: S105 - the variable's name, not the secret
+
+    def __post_init__(self) -> None:
+        """Refuse what is surely a password; without repeating it.
+
+        Raises:
+            Misconfigured: `password_env` cannot be the name of a variable.
+        """
+        if not _VARIABLE.fullmatch(self.password_env):
+            raise Misconfigured(
+                "security.password_env is not the name of an environment variable",
+                detail="its value is not shown here: it may be the password itself",
+                hint="put the password into a variable, and the variable's name into password_env",
+            )
+
+    def __repr__(self) -> str:
+        """As of any struct; but somebody may have given the password where its variable's name belongs."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "password_env"}
+        return f"Security({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @property
+    def password_place(self) -> str:
+        """Where the password is looked for, in words; a name that was chosen by the user is not repeated."""
+        if self.password_env == Security.password_env:
+            return f"the environment variable {self.password_env}"
+        return "the environment variable that security.password_env names"
 
     def password(self) -> Secret | None:
         """The password, read from its environment variable when it is needed and kept nowhere else."""
@@ -101,6 +151,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     replication: int | None = None
     """Replication factor of topics we create; None leaves it to the broker."""
 
+    def __post_init__(self) -> None:
+        """Refuse addresses that no client could connect to.
+
+        Raises:
+            Misconfigured: one is not of the form host:port.
+        """
+        if problem := address_problem(self.brokers):
+            raise Misconfigured(
+                "brokers cannot be read as addresses",
+                detail=problem,
+                hint="write host:port, several with commas, for example kafka-1:9092,kafka-2:9092",
+            )
+
     @classmethod
     def load(
         cls, path: Path | None = None, environment: Mapping[str, str] | None = None, **given: Any
@@ -108,23 +171,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Settings from a TOML file, overlaid by `STREAMKIT_<FIELD>` variables, overlaid by what is given.
 
         Raises:
-            Misconfigured: a key that is no setting, or a value of the wrong type, with its path.
+            Misconfigured: a key or a variable that is no setting, or a value of the wrong type, with its path.
         """
         values: dict[str, Any] = {}
         if path is not None:
             values.update(_read_toml(path))
-        values.update(
-            _from_environment(os.environ if environment is None else environment, cls.__struct_fields__)
-        )
+        environment = os.environ if environment is None else environment
+        values.update(_from_environment(environment, cls.__struct_fields__))
         values.update({name: value for name, value in given.items() if value is not None})
         try:
-            return msgspec.convert(values, cls, strict=False)
+            settings = msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:
             raise Misconfigured(
                 f"settings: {error}",
                 where=str(path) if path else "STREAMKIT_* variables",
                 hint=f"the settings are: {', '.join(cls.__struct_fields__)}",
             ) from None
+        _require_known(environment, settings)
+        return settings
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -150,3 +214,28 @@ def _from_environment(environment: Mapping[str, str], fields: tuple[str, ...]) -
     if security:
         values["security"] = security
     return values
+
+
+def _require_known(environment: Mapping[str, str], settings: Settings) -> None:
+    """Refuse a variable that would be a setting if it were spelt well: it would change nothing, and nobody would know."""
+    names = [name for name in Settings.__struct_fields__ if name != "security"]
+    names += [f"security_{name}" for name in Security.__struct_fields__]
+    known = {f"{PREFIX}{name.upper()}" for name in names}
+    for variable in sorted(environment):
+        if variable in known or variable in OTHER_VARIABLES or variable == settings.security.password_env:
+            continue
+        if variable.startswith(PREFIX) and not _is_service_link(variable, environment[variable]):
+            ends = [each.removeprefix(PREFIX) for each in sorted(known | OTHER_VARIABLES)]
+            near = difflib.get_close_matches(variable.removeprefix(PREFIX), ends, n=1)
+            raise Misconfigured(
+                f"environment variable {variable} is no setting",
+                hint=f"did you mean {PREFIX}{near[0]}?"
+                if near
+                else f"unset it; the settings are: {', '.join(names)}",
+            )
+
+
+def _is_service_link(variable: str, value: str) -> bool:
+    if _SERVICE_LINK.fullmatch(variable):
+        return True
+    return variable.endswith("_PORT") and _SERVICE_URL.fullmatch(value) is not None

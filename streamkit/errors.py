@@ -20,13 +20,15 @@ class StreamkitError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """One line for logs."""
+        """For logs, dead letters and tracebacks: what went wrong and, at the end, what to do about it."""
         parts = [self.problem]
         if self.where:
             parts.append(f"at {self.where}")
         if self.detail:
             parts.append(self.detail)
-        return "; ".join(parts)
+        if self.hint:
+            parts.append("hint: " + " ".join(self.hint.splitlines()))
+        return "; ".join(part.rstrip(".") for part in parts)
 
     def render(self) -> str:
         """Several aligned lines for a person at a terminal."""

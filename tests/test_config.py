@@ -1,7 +1,15 @@
-import pytest
+import asyncio
+import re
+from pathlib import Path
 
-from streamkit.config import Secret, Security, Settings
+import pytest
+from aiokafka.errors import SaslAuthenticationFailed
+
+import streamkit
+from streamkit.config import OTHER_VARIABLES, Secret, Security, Settings
 from streamkit.errors import Misconfigured
+from streamkit.kafka.connection import Connection
+from streamkit.kafka.refusal import judge
 
 
 def test_what_is_given_wins_over_the_environment_and_that_over_the_file(tmp_path):
@@ -48,6 +56,99 @@ def test_a_secret_does_not_show_itself(monkeypatch):
     assert "s3cret" not in repr(password)
     assert "s3cret" not in repr({"password": Secret("s3cret")})
     assert "s3cret" not in repr(Settings.load(None, {"STREAMKIT_SECURITY_USERNAME": "ann"}))
+
+
+@pytest.mark.parametrize("password", ["s3cret!", "pass word", "hunter2"])
+def test_a_password_in_place_of_its_variables_name_is_never_shown(password, tmp_path):
+    """The third could be a variable's name; it is not refused, and not shown either."""
+    file = tmp_path / "settings.toml"
+    file.write_text(f'[security]\nprotocol = "SASL_SSL"\nusername = "ann"\npassword_env = "{password}"\n')
+    shown = ""
+    try:
+        settings = Settings.load(file, {})
+        shown += repr(settings) + settings.security.password_place
+        asyncio.run(Connection(settings.brokers, settings.security).connect())
+    except Misconfigured as error:
+        shown += error.render() + str(error) + repr(error)
+    assert password not in shown
+    assert "password_env" in shown
+
+
+def test_a_login_that_is_refused_does_not_show_what_stands_for_the_password():
+    security = Security(protocol="SASL_SSL", username="ann", password_env="hunter2")
+    refused = judge("a:1", SaslAuthenticationFailed("no"), security)
+    assert refused is not None
+    assert "hunter2" not in refused.render()
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("STREAMKIT_BROKER", "STREAMKIT_BROKERS"),
+        ("STREAMKIT_COMMIT_INTERVAL", "STREAMKIT_COMMIT_INTERVAL_S"),
+        ("STREAMKIT_SECURITY_USER", "STREAMKIT_SECURITY_USERNAME"),
+        ("STREAMKIT_METRIC_PORT", "STREAMKIT_METRICS_PORT"),
+        ("STREAMKIT_LOG", "STREAMKIT_LOGS"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_named_with_the_closest(variable, meant):
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(None, {variable: "s3cret"})
+    assert refused.value.problem == f"environment variable {variable} is no setting"
+    assert refused.value.hint == f"did you mean {meant}?"
+
+
+def test_a_variable_like_no_setting_is_refused_too():
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(None, {"STREAMKIT_XYZZY": "1"})
+    assert "brokers" in refused.value.hint
+
+
+def test_variables_that_are_ours_or_of_others_are_left_alone():
+    Settings.load(
+        None,
+        {
+            "STREAMKIT_WORKER": "a",
+            "STREAMKIT_WORKER_NUMBER": "1",
+            "STREAMKIT_SASL_PASSWORD": "x",
+            "STREAMKIT_LOGS": "quiet",
+            "STREAMKIT_PROD_PASSWORD": "x",
+            "STREAMKIT_SECURITY_PASSWORD_ENV": "STREAMKIT_PROD_PASSWORD",
+            "STREAMKIT_SERVICE_HOST": "10.0.0.1",
+            "STREAMKIT_UI_SERVICE_PORT_HTTP": "80",
+            "STREAMKIT_UI_PORT": "tcp://10.0.0.1:80",
+            "STREAMKIT_UI_PORT_80_TCP_ADDR": "10.0.0.1",
+            "OTHER_BROKER": "x",
+        },
+    )
+
+
+def test_every_variable_that_we_read_is_known():
+    """A new one must be named in the settings or beside them, or setting it would be refused."""
+    settings = {*Settings.__struct_fields__, *(f"security_{each}" for each in Security.__struct_fields__)}
+    known = {f"STREAMKIT_{each.upper()}" for each in settings} | OTHER_VARIABLES
+    read = set()
+    for path in Path(streamkit.__file__).parent.rglob("*.py"):
+        read |= set(re.findall(r'"(STREAMKIT_[A-Z_]+[A-Z])"', path.read_text()))
+    assert read - known == set()
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    ["host:abc", "host:0", "host:70000", "host:", "", " , ", "http://host:9092", "a:9092;b:9092", "a:1, b:x"],
+)
+def test_addresses_that_nobody_could_connect_to_are_refused(brokers):
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(None, {}, brokers=brokers)
+    assert refused.value.problem == "brokers cannot be read as addresses"
+    assert "host:port" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "brokers", ["kafka", "kafka:9092", "a:1,b:2", "a:1, b:2", "[::1]:9092", "10.0.0.1:9092"]
+)
+def test_addresses_of_all_forms_are_taken(brokers):
+    assert Settings.load(None, {}, brokers=brokers).brokers == brokers
 
 
 def test_security_comes_from_the_environment_too():

@@ -2,11 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 
+import streamkit as sk
 from streamkit.cli.main import command_line
 from streamkit.config import Settings
+from streamkit.testing import Harness
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -33,6 +36,23 @@ def test_the_python_of_the_readme_runs_from_top_to_bottom() -> None:
     names: dict[str, object] = {"__name__": "readme"}
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"README.md, Python block {number}", "exec"), names)
+
+
+def test_the_operator_for_quiet_users_fires_when_traffic_stops() -> None:
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec("\n".join(BLOCK.findall(README)), names)
+    pipeline, quiet = sk.pipeline("quiet"), sk.topic("quiet-users", str)
+    keyed = pipeline.read(names["visits"]).key_by(lambda visit: visit.user)
+    keyed.process(names["Quiet"]()).write(quiet)
+    with Harness(pipeline, partitions=1) as harness:
+        for seconds in (0, 30):
+            harness.advance(seconds)
+            harness.send(names["visits"], names["Visit"]("ann", "home", harness.now_ms))
+            harness.run()
+        harness.advance(50)
+        assert harness.read(quiet) == []
+        harness.advance(20)
+        assert harness.read(quiet) == ["ann"]
 
 
 def test_the_settings_table_names_every_setting_with_its_default() -> None:

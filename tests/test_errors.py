@@ -13,7 +13,14 @@ def test_an_error_reads_as_problem_where_detail_hint():
         "          two",
         "  hint    create it",
     ]
-    assert str(error) == "topic is missing; at a.toml; one\ntwo"
+
+
+def test_an_error_as_text_ends_with_what_to_do():
+    error = Misconfigured(
+        "topic is missing", where="a.toml", detail="one\ntwo", hint="create it,\nthen start"
+    )
+    assert str(error) == "topic is missing; at a.toml; one\ntwo; hint: create it, then start"
+    assert str(Misconfigured("topic is missing")) == "topic is missing"
 
 
 def test_every_error_has_a_code_of_its_own_and_says_who_acts():

@@ -3,6 +3,7 @@
 None means "it does not say": a lambda, a builtin, a function without annotations. `type(None)` is the type of None.
 """
 
+import dis
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -22,6 +23,30 @@ def returned_type(function: Callable[..., Any]) -> Any:
         # The annotation names something that exists only for the type checker, or in the scope of another function.
         return None
     return None if found is Any or is_open(found) else found
+
+
+def field_type(function: Callable[..., Any], value_type: Any) -> Any:
+    """The type of the field that a function without annotations returns, `lambda order: order.customer.id`.
+
+    Read off its instructions: nothing is called. None if it does anything else, or the class does not say.
+    """
+    found = value_type if (path := _fields_named(function)) else None
+    for field in path:
+        try:
+            found = typing.get_type_hints(found, include_extras=True).get(field)
+        except (NameError, TypeError, AttributeError):
+            return None
+    return found
+
+
+def _fields_named(function: Callable[..., Any]) -> list[str]:
+    """`["customer", "id"]` of `lambda order: order.customer.id`; empty for everything else."""
+    if not isinstance(function, types.FunctionType):
+        return []
+    first, *fields, last = [each for each in dis.get_instructions(function) if each.opname != "RESUME"]
+    begins = first.opname.startswith("LOAD_FAST") and function.__code__.co_varnames[:1] == (first.argval,)
+    is_path = begins and last.opname == "RETURN_VALUE" and all(each.opname == "LOAD_ATTR" for each in fields)
+    return [each.argval for each in fields] if is_path else []
 
 
 def item_type(collection: Any) -> Any:

@@ -8,10 +8,12 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from streamkit.codec.annotations import field_type, returned_type
 from streamkit.codec.naming import call_name, type_name, without_none
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.node import Graph, Node, Operation, Shuffle, Source, Union
+from streamkit.graph.plain import require_plain
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.graph.validate import require_count
 from streamkit.graph.writable import require_writable
@@ -51,6 +53,7 @@ class Builder:
                 hint='read(topic, until="latest") ends where the topic ended when the pipeline first began',
             )
         self._declare(topic)
+        require_plain(topic.time.time, of=f'topic "{topic.name}"')
         known = self._sources.get(topic.name)
         if known is None:
             source = Source(id=len(self._nodes), topic=topic, name=name, is_bounded=until is not None)
@@ -77,6 +80,7 @@ class Builder:
 
     def operate(self, parent: Node, kind: str, step: Step, *, value_type: Any, is_named: bool) -> Operation:
         """Add a step after `parent`; it keeps the key."""
+        require_plain(step, of=f'step "{step.name}"')
         is_fixed = is_named or bool(step.stores)
         if is_fixed:
             self._claim(step.name)
@@ -101,12 +105,13 @@ class Builder:
         name: str | None,
         partitions: int | None,
     ) -> Shuffle:
-        """Cut after `parent`."""
+        """Cut after `parent`. Without a word about the type of the keys, `key_fn` tells it."""
         name = name or call_name(key_fn) or "key_by"
         value_type = self.known_type(parent, needed_by=name)
+        require_plain(key_fn, of=f'step "{name}"')
         require_count(partitions, f'step "{name}"')
         internal_codec(value_type)
-        key_type, _ = without_none(key_type)
+        key_type, _ = without_none(key_type or _told_by(key_fn, value_type))
         key_codec(key_type)
         self._claim(name)
         return self._add(
@@ -196,6 +201,17 @@ class Builder:
                 detail=f"{_types(known)} and {_types(topic)}",
                 hint="declare the topic once and use that object everywhere",
             )
+
+
+def _told_by(key_fn: Callable[[Any], Any], value_type: Any) -> Any:
+    """The type of the keys: as annotated, or that of the field which a lambda names; else text, and a record will tell.
+
+    Texts of all kinds, such as literals and names in an enum, stay text: their bytes are those of the text alone.
+    """
+    if annotated := returned_type(key_fn):
+        return annotated
+    found, _ = without_none(field_type(key_fn, value_type))
+    return found if isinstance(found, type) and not issubclass(found, str) else str
 
 
 def _types(topic: Topic[Any]) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from streamkit.codec.annotations import returned_type
 from streamkit.codec.naming import type_name
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.builder import Builder, Until
@@ -102,7 +101,7 @@ class Pipeline:
                 parent = self._builder.shuffle(
                     source,
                     key,
-                    key_type=key_type or returned_type(key) or str,
+                    key_type=key_type,
                     name=f"{chosen}_by_key",
                     partitions=partitions,
                 )

@@ -65,8 +65,8 @@ class Stream(Generic[T]):
     ) -> "Keyed[K, T]":
         """Bring the records of one key together: a shuffle. From here on the pipeline runs in another stage.
 
-        The type of the keys is `key_type`, or what `fn` says it returns, else `str`. `partitions` is how many tasks
-        share the keys; by default as many as there are upstream.
+        The type of the keys is `key_type`, or what `fn` says it returns, or that of the field which a lambda names,
+        else `str`. `partitions` is how many tasks share the keys; by default as many as there are upstream.
         """
         return add_key_by(self._builder, self._node, fn, key_type, name, partitions)
 
@@ -274,8 +274,7 @@ def add_key_by(
     name: str | None,
     partitions: int | None,
 ) -> Keyed[Any, Any]:
-    """Add a shuffle. Without a word about the type of the keys they are text; the first record will tell."""
-    key_type = key_type or returned_type(fn) or str
+    """Add a shuffle."""
     node = builder.shuffle(parent, fn, key_type=key_type, name=name, partitions=partitions)
     return Keyed(builder, node, node.id)
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.node import Graph, Operation, Source, Union
 from streamkit.model.ids import KEY_GROUPS
+from streamkit.model.topic_name import ALLOWED, name_problem
 from streamkit.operators.exchange import WriteStep
 
-# Kafka's own rules for the name of a topic.
-TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-TOPIC_NAME_MAX = 249
 # Without dots: the first dot of an internal topic's name ends the pipeline's, so no two pipelines share one.
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 # A branch may end in these: they are there for what they do.
@@ -39,16 +37,11 @@ def require_pipeline_name(name: str) -> None:
 
 def require_topic_name(name: str, *, of: str) -> None:
     """Refuse what Kafka would refuse as the name of a topic; `of` says whose name it is."""
-    if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+    if problem := name_problem(name):
         raise InvalidPipeline(
             f'{of} makes the topic name "{name}", which Kafka does not take',
-            hint='use letters, digits, ".", "-" and "_"; pass name="..." where a function has other letters',
-        )
-    if len(name) > TOPIC_NAME_MAX:
-        raise InvalidPipeline(
-            f"{of} makes a topic name of {len(name)} characters; Kafka takes {TOPIC_NAME_MAX}",
-            detail=name,
-            hint='give the pipeline or the step a shorter name: name="..."',
+            detail=problem,
+            hint=f'use {ALLOWED}; pass a short name="..." where a function has a long one or other letters',
         )
 
 

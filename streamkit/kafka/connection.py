@@ -201,7 +201,7 @@ def _security_arguments(security: Security) -> dict[str, Any]:
         if security.username is None or password is None:
             raise Misconfigured(
                 f"security protocol {security.protocol} needs a user name and a password",
-                hint=f"set security.username and the environment variable {security.password_env}",
+                hint=f"set security.username, and {security.password_place}",
             )
         arguments |= {
             "sasl_mechanism": security.sasl_mechanism,

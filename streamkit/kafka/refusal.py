@@ -83,7 +83,7 @@ def _judge_login(address: str, error: KafkaError, security: Security) -> Misconf
     match error:
         case SaslAuthenticationFailed():
             problem = f'the broker does not let user "{security.username}" in with this password'
-            hint = f"check security.username, and the password in the variable {security.password_env}"
+            hint = f"check security.username, and the password in {security.password_place}"
         case UnsupportedSaslMechanismError():
             problem = f"the broker does not offer the SASL mechanism {security.sasl_mechanism}"
             hint = "set security.sasl_mechanism to one of the listener's sasl.enabled.mechanisms"

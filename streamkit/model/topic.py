@@ -9,6 +9,7 @@ import msgspec
 from streamkit.errors import InvalidPipeline
 from streamkit.model.duration import seconds, to_ms
 from streamkit.model.event_time import Clock, TimeRule, WatermarkGenerator, require_field
+from streamkit.model.topic_name import ALLOWED, legal_name, name_problem
 
 V = TypeVar("V")
 
@@ -48,8 +49,14 @@ def topic(
     A partition that is silent for `idle` holds nobody back (None: it does).
 
     Raises:
-        InvalidPipeline: there is no such field, or a duration makes no sense.
+        InvalidPipeline: Kafka does not take the name, there is no such field, or a duration makes no sense.
     """
+    if problem := name_problem(name):
+        raise InvalidPipeline(
+            f"{name!r} cannot be the name of a topic",
+            detail=problem,
+            hint=f'use {ALLOWED}, for example topic("{legal_name(str(name))}", ...)',
+        )
     if isinstance(time, str):
         require_field(time, value)
     generator = None

@@ -1,6 +1,5 @@
 """A topic as a file declares it: `topics/<name>.toml`. Reading files only; no broker is asked here."""
 
-import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,9 +8,7 @@ from typing import Any
 import msgspec
 
 from streamkit.errors import Misconfigured
-
-# What Kafka accepts as the name of a topic.
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+from streamkit.model.topic_name import ALLOWED, TOPIC_NAME_MAX, name_problem
 
 
 class TopicFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,11 +83,12 @@ def _declared(path: Path) -> DeclaredTopic:
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured("topic file cannot be read", where=str(path), detail=str(error)) from None
     topic = DeclaredTopic(str(path), parse_topic(text, str(path)))
-    if not _NAME.fullmatch(topic.name) or topic.name in (".", ".."):
+    if problem := name_problem(topic.name):
         raise Misconfigured(
             f'"{topic.name}" cannot be the name of a topic',
             where=topic.path,
-            hint="use up to 249 letters, digits, dots, dashes and underscores",
+            detail=problem,
+            hint=f'use up to {TOPIC_NAME_MAX} of {ALLOWED}: in the name of the file, or as name = "..." in it',
         )
     for field, count in (("partitions", topic.file.partitions), ("replication", topic.file.replication)):
         if count is not None and count < 1:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from streamkit.errors import is_ours
+from streamkit.codec.naming import type_name
+from streamkit.errors import DecodeError, is_ours
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, step_in
@@ -135,7 +136,10 @@ class _Binding:
             except Exception as error:
                 if is_ours(error):
                     raise
-                raise RecordFailed(_record_in_hand(error), failing_step(error), error) from error
+                record, step = _record_in_hand(error), failing_step(error)
+                if step == DECODE and record.value is None and not source.value_codec().nullable:
+                    error = _without_value(source)
+                raise RecordFailed(record, step, error) from error
 
         return run
 
@@ -178,6 +182,14 @@ def _decoder(source: Input) -> Callable[[Any], Any]:
         return codec.decode
     decode = codec.decode
     return lambda value: None if value is None else decode(value)
+
+
+def _without_value(source: Input) -> DecodeError:
+    name = type_name(source.value_type)
+    return DecodeError(
+        f'topic "{source.topic}" has a record without a value (a tombstone), and its values are of type {name}',
+        hint=f'declare it as topic("{source.topic}", {name} | None): such a record is then None; a filter leaves it out',
+    )
 
 
 def _record_in_hand(error: Exception) -> LogRecord:

@@ -6,12 +6,16 @@
         assert harness.read(counts) == [PageCount("home", 1)]
 
 It runs on the in-memory log and a virtual clock: minutes pass in milliseconds, and the same seed gives the same run.
+The clock begins now, unless `start=` says otherwise. At the end of the `with` block dead letters that nobody has read
+fail the test.
 """
 
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -22,6 +26,7 @@ from streamkit.config import Settings
 from streamkit.errors import Misconfigured
 from streamkit.graph.pipeline import Pipeline
 from streamkit.kafka.ports import Commit, Guarantee, Headers, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.model.event_time import as_milliseconds
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
@@ -32,6 +37,7 @@ from streamkit.runtime.task import Task
 from streamkit.runtime.time_report import TaskTime, explain
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.memory import MemoryBroker, MemoryLog
+from streamkit.testing.names import require_source, require_topic, require_windows
 from streamkit.testing.virtual_time import VirtualLoop
 from streamkit.windows.look import OpenWindow, open_windows
 
@@ -40,8 +46,6 @@ R = TypeVar("R")
 
 # How long, in virtual time, a pipeline may take to work off what was sent to it.
 PATIENCE_S = 300.0
-# When the virtual clock begins: 13 September 2020.
-START_MS = 1_600_000_000_000
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -86,18 +90,23 @@ class Harness:
         partitions: int = 4,
         topic_configs: Mapping[str, Mapping[str, str]] | None = None,
         seed: int = 0,
+        start: int | datetime | None = None,
         **settings: Any,
     ) -> None:
-        self._is_quiet = _keep_quiet()
+        """`start` is the processing time at which it begins: milliseconds, or a datetime with a time zone."""
         self._plan = pipeline.plan()
+        configs = topic_configs or {}
+        for topic in configs:
+            require_topic(self._plan, topic)
+        self._is_quiet = _keep_quiet()
         self._settings = Settings(store="memory", **settings)
         self._loop = VirtualLoop(seed)
         self._broker = MemoryBroker()
         self._log = MemoryLog(self._broker)
+        self._start_ms = _milliseconds(start)
         self._sent = 0
         self._read_from: dict[TopicPartition, int] = {}
         topics = dict.fromkeys([*self._plan.sources(), *self._plan.sinks()])
-        configs = topic_configs or {}
         specs = [TopicSpec(topic, partitions, config=configs.get(topic, {})) for topic in topics]
         self._do(self._log.admin().create(specs))
         self._writer = self._log.writer(WriterOptions("harness", Guarantee.AT_LEAST_ONCE))
@@ -108,8 +117,18 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        """Stop everything.
+
+        Raises:
+            AssertionError: there are dead letters that no call of `dead_letters` has returned.
+        """
+        try:
+            unread = self.dead_letters() if failure is None else []
+        finally:
+            self.close()
+        if unread:
+            raise AssertionError(_unread(unread))
 
     def close(self) -> None:
         """Stop everything; called at the end of a `with` block."""
@@ -128,6 +147,7 @@ class Harness:
 
     def send(self, topic: Topic[V], *values: V, key: Any = None, timestamp: int | None = None) -> None:
         """Write records to a source topic, all with this key."""
+        require_source(self._plan, topic.name)
         encode = value_codec(topic.value_type).encode
         key_bytes = None if key is None else key_codec(topic.key_type).encode(key)
         for value in values:
@@ -143,6 +163,7 @@ class Harness:
         headers: Headers | None = None,
     ) -> None:
         """Write one record as it is, for instance one that cannot be decoded."""
+        require_topic(self._plan, topic)
         self._sent += 1  # two records of one moment still have an order
         now = self._now_ms() + self._sent % 1000
         batch = self._writer.batch()
@@ -159,6 +180,7 @@ class Harness:
 
     def records(self, topic: Topic[Any]) -> list[Received]:
         """As `read`, with keys, timestamps and headers."""
+        require_topic(self._plan, topic.name)
         decode, decode_key = value_codec(topic.value_type).decode, key_codec(topic.key_type).decode
         return self._do(self._records(topic.name, decode, decode_key))
 
@@ -211,6 +233,8 @@ class Harness:
         if event_time is None:
             return
         promises = {topic.name: to for topic, to in event_time.items()}
+        for topic in promises:
+            require_source(self._plan, topic)
         for task in self._running():
             for topic, source in task.clock.sources.items():
                 source.promise(promises.get(topic))
@@ -224,6 +248,7 @@ class Harness:
 
     def windows(self, step: str) -> list[OpenWindow]:
         """The committed contents of the open windows of a step, by key and window."""
+        require_windows(self._plan, step)
         found: list[OpenWindow] = []
         for task in self._running():
             stores = {store.name: store for store in task.stage.stores}
@@ -322,11 +347,27 @@ class Harness:
         return [task for agent in agents for task in agent.roster.running()]
 
     def _now_ms(self) -> int:
-        """Processing time: the virtual clock, from a fixed date on."""
-        return START_MS + int(self._loop.time() * 1000)
+        """Processing time: the virtual clock, from the start on."""
+        return self._start_ms + int(self._loop.time() * 1000)
 
     def _do(self, work: Awaitable[R]) -> R:
         return self._loop.run_until_complete(work)
+
+
+def _milliseconds(start: int | datetime | None) -> int:
+    if start is None:
+        return int(time.time() * 1000)
+    return start if isinstance(start, int) else as_milliseconds(start)
+
+
+def _unread(letters: list[Received]) -> str:
+    """What a test is told about the dead letters that it did not ask for."""
+    first = {name: (content or b"").decode(errors="replace") for name, content in letters[0].headers.items()}
+    return (
+        f"{len(letters)} dead letter{'s' if len(letters) > 1 else ''} that nobody has read; "
+        f'the first failed in step "{first.get("streamkit.step", "")}": {first.get("streamkit.error", "")}\n'
+        "  hint    a test that expects them reads them: harness.dead_letters()"
+    )
 
 
 def _keep_quiet() -> bool:

@@ -2,9 +2,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import pytest
 
-from streamkit.codec.annotations import class_arguments, is_open, item_type, returned_type
+from streamkit.codec.annotations import class_arguments, field_type, is_open, item_type, returned_type
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -107,3 +108,50 @@ def test_arguments_are_followed_through_the_ancestors() -> None:
     assert class_arguments(Below, Root) == class_arguments(Whole, Root) == (int, list[int])
     assert is_open(class_arguments(Half, Root)[1])
     assert class_arguments(Root, Root) == ()
+
+
+class Customer(msgspec.Struct):
+    id: int
+
+
+class Order(msgspec.Struct):
+    customer: Customer
+    amount: "float"
+
+    @property
+    def half(self) -> float:
+        return self.amount / 2
+
+
+def by_amount(order):  # type: ignore[no-untyped-def]
+    return order.amount
+
+
+LIMIT = Order(Customer(1), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (lambda order: order.customer.id, int),
+        (lambda order: order.amount, float),
+        (lambda order: order.customer, Customer),
+        (by_amount, float),
+        (lambda order: order.half, None),
+        (lambda order: order.nothing.id, None),
+        (lambda order: order.amount + 1, None),
+        (lambda order: order, None),
+        (lambda _order: LIMIT.amount, None),
+        (lambda: 1, None),
+        (len, None),
+    ],
+)
+def test_a_function_that_names_a_field_has_the_type_of_the_field(
+    function: Callable[..., Any], kind: Any
+) -> None:
+    assert field_type(function, Order) is kind
+
+
+def test_a_field_of_a_value_without_annotations_says_nothing() -> None:
+    assert field_type(lambda order: order.amount, dict) is None
+    assert field_type(lambda order: order.amount, None) is None

@@ -29,7 +29,7 @@ PRINTED = {
     "10_new_version": [
         "v1: 500 cents",
         "v2: 600 cents, 1 sales since v2",
-        "refused: the stored state was written by another version of this pipeline, which this one would lose; "
+        "refused: "
         'Store "total" moved from stage "report_by_key" to stage "another_by_key"; '
         "its state stays in the old changelog.",
     ],

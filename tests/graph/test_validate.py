@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -7,9 +8,12 @@ import pytest
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.policy import dead_letter
+from streamkit.model.duration import seconds
 from streamkit.model.topic import topic
+from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator
 from streamkit.state.views import value
+from streamkit.windows.assigners import tumbling
 from tests.graph.shop import Click, Dedup, by_number, by_page, clicks, counts, is_human, taps, totals, unique
 
 
@@ -157,13 +161,17 @@ MISTAKES: list[tuple[Callable[[Pipeline], object], str, str]] = [
     ),
     (
         lambda p: p.read(topic("cl icks", Click)).write(unique),
-        'topic "cl icks" makes the topic name "cl icks", which Kafka does not take',
-        'use letters, digits, ".", "-" and "_"; pass name="..." where a function has other letters',
+        "'cl icks' cannot be the name of a topic",
+        'use letters, digits, ".", "-" and "_", for example topic("cl-icks", ...)',
     ),
     (
         lambda p: p.read(clicks).key_by(by_page, name="x" * 250).count().write(counts),
-        'step "' + "x" * 250 + '" makes a topic name of 262 characters; Kafka takes 249',
-        'give the pipeline or the step a shorter name: name="..."',
+        'step "'
+        + "x" * 250
+        + '" makes the topic name "p.'
+        + "x" * 250
+        + '.shuffle.1", which Kafka does not take',
+        'use letters, digits, ".", "-" and "_"; pass a short name="..." where a function has a long one or other letters',
     ),
     (
         lambda p: (p.read(clicks, name="a"), p.read(clicks, name="b")),
@@ -195,6 +203,75 @@ def test_a_mistake_is_told_with_a_hint(build: Callable[[Pipeline], object], prob
     with pytest.raises(InvalidPipeline) as caught:
         planned()
     assert (caught.value.problem, caught.value.hint) == (problem, hint)
+
+
+async def wait(_: Any, *_others: Any) -> str:
+    return ""
+
+
+async def wait_for_many(_: Any) -> Any:
+    yield 1
+
+
+class Waiting(Operator[str, Click, Click]):
+    async def on_record(self, value: Click, ctx: Context[str, Click]) -> None:  # type: ignore[override]
+        ...
+
+
+class WaitingSum(Aggregator[Click, int, int]):
+    def create(self) -> int:
+        return 0
+
+    async def add(self, accumulator: int, value: Click, /) -> int:  # type: ignore[override]
+        ...
+
+    def result(self, accumulator: int, /) -> int:
+        return accumulator
+
+
+class WaitingCall:
+    async def __call__(self, _: Any) -> str:
+        return ""
+
+
+WAITING: dict[str, Callable[[Pipeline], object]] = {
+    "map": lambda p: p.read(clicks).map(wait),
+    "partial": lambda p: p.read(clicks).map(partial(wait, 1)),
+    "object": lambda p: p.read(clicks).map(WaitingCall()),
+    "filter": lambda p: p.read(clicks).filter(wait),
+    "flat_map": lambda p: p.read(clicks).flat_map(wait_for_many),
+    "peek": lambda p: p.read(clicks).peek(wait),
+    "key_by": lambda p: p.read(clicks).key_by(wait),
+    "map_keyed": lambda p: p.read_keyed(clicks).map_keyed(wait),
+    "reduce": lambda p: p.read_keyed(clicks).reduce(wait),
+    "sum": lambda p: p.read_keyed(clicks).sum(wait),
+    "aggregate": lambda p: p.read_keyed(clicks).aggregate(WaitingSum()),
+    "process": lambda p: p.read_keyed(clicks).process(Waiting()),
+    "write": lambda p: p.read(clicks).write(unique, key=wait),
+    "window": lambda p: p.read_keyed(clicks).window(tumbling(seconds(1))).count(into=wait),
+    "time": lambda p: p.read(topic("c", Click, time=wait)),
+}
+
+
+@pytest.mark.parametrize("where", WAITING)
+def test_a_step_that_would_wait_is_refused_where_it_is_written(where: str) -> None:
+    with pytest.raises(InvalidPipeline, match="an async def, and a step cannot wait"):
+        WAITING[where](pipeline("p"))
+
+
+def test_an_agent_may_be_an_async_def() -> None:
+    p = pipeline("p")
+
+    @p.agent(clicks)
+    async def look(click: Click, ctx: Context[str, Click]) -> None: ...
+
+    assert p.plan().stages
+
+
+@pytest.mark.parametrize("name", ["", ".", "cl/icks", "clicks!", "x" * 250, None])
+def test_a_topic_that_kafka_would_refuse_is_refused_where_it_is_declared(name: Any) -> None:
+    with pytest.raises(InvalidPipeline, match="cannot be the name of a topic"):
+        topic(name, Click)
 
 
 @pytest.mark.parametrize(

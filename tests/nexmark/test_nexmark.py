@@ -42,6 +42,8 @@ DEFINITIONS = {q5: independent.q5, q7: independent.q7, q8: independent.q8, q11: 
 # How long each way of a request takes at most.
 DELAY_S = 0.02
 # What is sent at once where the clock on the wall matters, and how often.
+# A multiple of the size of the windows.
+START_MS = 1_600_000_000_000
 BATCH, PAUSE_S = 120, 4.0
 LINES_MAX = 59
 
@@ -143,7 +145,7 @@ def test_by_the_clock_every_bid_counts_in_the_window_in_which_it_was_seen(
 ) -> None:
     seen: list[tuple[int, Event]] = []
     sent = generate(800, seed=seed)
-    with Harness(q12.pipeline, workers=workers, partitions=partitions, seed=seed) as running:
+    with Harness(q12.pipeline, workers=workers, partitions=partitions, seed=seed, start=START_MS) as running:
         for start in range(0, len(sent), BATCH):
             before = running.now_ms
             run.send(running, q12, sent[start : start + BATCH])

@@ -11,7 +11,6 @@ import streamkit as sk
 from streamkit.model.duration import seconds
 from streamkit.model.event_time import WatermarkGenerator, ingestion_time, punctuated
 from streamkit.testing import Harness
-from streamkit.testing.harness import START_MS
 from tests.progress.alarms import (
     ORDERS,
     RINGS,
@@ -21,6 +20,8 @@ from tests.progress.alarms import (
     ringing,
 )
 
+# When the harness begins: 13 September 2020.
+START_MS = 1_600_000_000_000
 DAY_MS = 86_400_000
 
 
@@ -62,7 +63,7 @@ class Reading(msgspec.Struct):
 )
 def test_event_time_stands_in_the_value(time, expected):
     topic = sk.topic("readings", Reading, time=time)
-    with Harness(telling(topic), partitions=1) as harness:
+    with Harness(telling(topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Reading(1234), key="a", timestamp=5)
         harness.run()
         assert timestamps(harness) == [expected]
@@ -70,7 +71,7 @@ def test_event_time_stands_in_the_value(time, expected):
 
 def test_event_time_stands_in_a_dict():
     topic = sk.topic("readings", dict, time="at")
-    with Harness(telling(topic), partitions=1) as harness:
+    with Harness(telling(topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, {"at": 7}, {"on": 8}, {"at": "9"}, key="a")
         harness.run()
         assert timestamps(harness) == [7]
@@ -79,7 +80,7 @@ def test_event_time_stands_in_a_dict():
 
 def test_without_time_it_is_the_timestamp_of_the_record():
     topic = sk.topic("readings", Reading)
-    with Harness(telling(topic), partitions=1) as harness:
+    with Harness(telling(topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Reading(1), key="a", timestamp=77)
         harness.run()
         assert timestamps(harness) == [77]
@@ -87,7 +88,7 @@ def test_without_time_it_is_the_timestamp_of_the_record():
 
 def test_ingestion_time_is_when_the_record_is_read():
     topic = sk.topic("readings", Reading, time=ingestion_time)
-    with Harness(telling(topic), partitions=1) as harness:
+    with Harness(telling(topic), partitions=1, start=START_MS) as harness:
         for _ in range(3):
             harness.advance(10)
             harness.send(topic, Reading(1), key="a", timestamp=77)
@@ -104,7 +105,7 @@ def test_event_time_is_read_also_where_nobody_waits_for_it():
     out = sk.topic("copies", Order)
     pipeline = sk.pipeline("copies")
     pipeline.read(ORDERS).write(out)
-    with Harness(pipeline) as harness:
+    with Harness(pipeline, start=START_MS) as harness:
         harness.send(ORDERS, Order(5), Order(-1), Order(3), timestamp=77)
         harness.run()
         assert [record.timestamp for record in harness.records(out)] == [5, 3]
@@ -115,7 +116,7 @@ def test_it_travels_with_the_record_through_shuffles():
     pipeline = sk.pipeline("travel")
     keyed = pipeline.read(ORDERS).key_by(alarm_of, name="one").key_by(alarm_of, name="two")
     keyed.process(Times(), name="times").write(RINGS)
-    with Harness(pipeline) as harness:
+    with Harness(pipeline, start=START_MS) as harness:
         harness.send(ORDERS, Order(5), timestamp=77)
         harness.run()
         assert [(record.timestamp, record.value[:2]) for record in harness.records(RINGS)] == [(5, "5 ")]
@@ -140,7 +141,7 @@ def test_it_travels_with_the_record_through_shuffles():
 )
 def test_an_insane_time_is_a_dead_letter_and_moves_nothing(time, problem):
     topic = sk.topic("orders", Order, time=lambda order: time if order.alarm == "mad" else order.at)
-    with Harness(ringing(topic=topic), partitions=1) as harness:
+    with Harness(ringing(topic=topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Order(0, set=[50]), Order(1, "mad"), Order(2, set=[40]), key="a")
         harness.run()
         assert harness.read(RINGS) == []
@@ -154,7 +155,7 @@ def test_an_insane_time_is_a_dead_letter_and_moves_nothing(time, problem):
 
 def test_a_function_that_raises_makes_a_dead_letter_of_its_own_record():
     topic = sk.topic("orders", Order, time=lambda order: order.at // len(order.set))
-    with Harness(ringing(topic=topic), partitions=1) as harness:
+    with Harness(ringing(topic=topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Order(8, set=[5]), Order(9), Order(20, set=[7]), key="a")
         harness.run()
         assert harness.read(RINGS) == ["a@5", "a@7"]
@@ -164,14 +165,14 @@ def test_a_function_that_raises_makes_a_dead_letter_of_its_own_record():
 
 def test_how_far_in_the_future_is_too_far_is_a_setting():
     for future_max_s, letters in ((3600.0, 1), (3 * 86_400.0, 0)):
-        with Harness(ringing(), partitions=1, future_max_s=future_max_s) as harness:
+        with Harness(ringing(), partitions=1, future_max_s=future_max_s, start=START_MS) as harness:
             harness.send(ORDERS, Order(START_MS + 2 * DAY_MS), key="a")
             harness.run()
             assert len(harness.dead_letters()) == letters
 
 
 def test_how_much_too_far_is_said():
-    with Harness(ringing(), partitions=1) as harness:
+    with Harness(ringing(), partitions=1, start=START_MS) as harness:
         harness.send(ORDERS, Order(START_MS + 2 * DAY_MS), key="a")
         harness.run()
         (letter,) = harness.dead_letters()
@@ -183,7 +184,7 @@ def test_how_much_too_far_is_said():
 
 def test_event_time_is_behind_the_newest_record_by_what_may_be_late():
     topic = sk.topic("orders", Order, time="at", late=seconds(1))
-    with Harness(ringing(topic=topic), partitions=1) as harness:
+    with Harness(ringing(topic=topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Order(0, set=[10]), Order(1010), key="a")
         harness.run()
         assert harness.read(RINGS) == []
@@ -210,7 +211,7 @@ def test_punctuated_watermarks_come_with_the_records_that_carry_them():
     topic = sk.topic(
         "orders", Order, time="at", late=punctuated(lambda order, at: at if order.alarm == "mark" else None)
     )
-    with Harness(ringing(topic=topic), partitions=1) as harness:
+    with Harness(ringing(topic=topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Order(0, set=[10, 30]), Order(100), key="a")
         harness.run()
         assert harness.read(RINGS) == []
@@ -253,7 +254,7 @@ class Ticking(WatermarkGenerator):
 @pytest.mark.parametrize("shuffles", [0, 1])
 def test_an_own_generator_sees_the_clock_and_keeps_its_state(shuffles):
     topic = sk.topic("orders", Order, time="at", late=Ticking)
-    with Harness(ringing(topic=topic, shuffles=shuffles), partitions=1) as harness:
+    with Harness(ringing(topic=topic, shuffles=shuffles), partitions=1, start=START_MS) as harness:
         harness.send(topic, Order(START_MS, set=[START_MS + 1000]), key="a")
         harness.run()
         harness.advance(20)
@@ -274,7 +275,7 @@ def test_a_generator_that_raises_makes_no_dead_letter_of_another_record(behind):
         return at
 
     topic = sk.topic("orders", Order, time="at", late=punctuated(mark))
-    with Harness(ringing(topic=topic), partitions=1) as harness:
+    with Harness(ringing(topic=topic), partitions=1, start=START_MS) as harness:
         orders = [Order(0, set=[50]), Order(1, "bad")]
         harness.send(topic, *orders, *([Order(2, set=[40])] if behind else []), key="a")
         harness.run()
@@ -290,7 +291,7 @@ def test_a_generator_whose_tick_raises_does_not_end_the_worker():
             raise ValueError("no tick")
 
     topic = sk.topic("orders", Order, time="at", late=Broken)
-    with Harness(ringing(topic=topic), partitions=1) as harness:
+    with Harness(ringing(topic=topic), partitions=1, start=START_MS) as harness:
         harness.send(topic, Order(0), key="a")
         harness.advance(2)
         assert not harness.workers[0].work.done()
