@@ -6,22 +6,24 @@ span, by `freeze`, and read once per key that is not cached. None means absent, 
 A value is kept as the object that was put. Whoever changes it in place must put it again, or the change is lost.
 """
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Protocol
 
-import msgspec
-
-from streamkit.errors import EncodeError
 from streamkit.model.keys import GroupPrefixes
 from streamkit.state.keys import StateKeys, WindowKeys, map_key_prefix
+from streamkit.state.map_keys import EVERYTHING, KeyRange, key_range, map_key_format
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
 
 # Encoded map keys per prefix: which entries of a map a span has changed.
 Touched = dict[bytes, dict[bytes, None]]
 
-# Added to an integer map key, so that its bytes sort like the number: negative ones first.
-_SIGN = 1 << 63
+# A map of up to this many rows is cached as a whole when all of it is asked for; a larger one is read as it is walked.
+WHOLE_ROWS_MAX = 1_000
 
 
 class Rows(Protocol):
@@ -31,8 +33,13 @@ class Rows(Protocol):
         """The newest bytes of this state key, or None."""
         ...
 
-    def find_all(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
-        """The newest bytes of the entries of one map, in any order."""
+    def find_all(
+        self, prefix: bytes, start: bytes = b"", end: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The newest bytes of the entries of one map, in the order of their state keys; a snapshot of this moment.
+
+        Only those of which what follows the prefix is at least `start` and before `end`. Read as it is walked.
+        """
         ...
 
 
@@ -188,15 +195,39 @@ class MapCells:
         """Leave the map without this entry, whether or not it had one."""
         self._put(key, self._encode_key(map_key), None)
 
-    def items(self, key: bytes) -> list[tuple[Any, Any]]:
-        """All entries of the map, sorted by the bytes of the map key; a list of its own, free to keep."""
-        entries = self._load_whole(key)
-        decode_key = self._decode_key
-        return [
-            (decode_key(encoded), value)
-            for encoded in sorted(entries)
-            if (value := entries[encoded]) is not None
-        ]
+    def items(self, key: bytes, within: KeyRange = EVERYTHING) -> Iterator[tuple[Any, Any]]:
+        """The entries of the map in this range, sorted by the bytes of the map key, as they are at this moment.
+
+        A large map is read as it is walked, and not kept.
+        """
+        rows = None if key in self._whole else self._rows_to_walk(key, within)
+        entries, (start, end) = self._cache.get(key, {}), within
+        cached = sorted(entries if end is None else (each for each in entries if each < end))
+        cached = cached[bisect_left(cached, start) :] if start else cached
+        decode, decode_key = self._format.decode, self._decode_key
+        if rows is None:
+            return iter(
+                [(decode_key(each), value) for each in cached if (value := entries[each]) is not None]
+            )
+        newer = [(each, value) for each in cached if (value := entries[each]) is not None]
+        known, at = set(cached), len(self._prefix(key))
+        stored = ((encoded, decode(data)) for row_key, data in rows if (encoded := row_key[at:]) not in known)
+        return ((decode_key(encoded), value) for encoded, value in merge(stored, newer, key=itemgetter(0)))
+
+    def _rows_to_walk(self, key: bytes, within: KeyRange) -> Iterator[tuple[bytes, bytes]] | None:
+        """What has to be read beside the cache; None if the whole map is small, and is in the cache now."""
+        rows = self._rows.find_all(self._prefix(key), *within)
+        if within is not EVERYTHING:
+            return rows
+        first = list(islice(rows, WHOLE_ROWS_MAX + 1))
+        if len(first) > WHOLE_ROWS_MAX:
+            return chain(first, rows)
+        self._load(key, first)
+        return None
+
+    def key_range(self, start: Any, end: Any, prefix: Any) -> KeyRange:
+        """The bytes of a range of map keys; see `state/map_keys.py`."""
+        return key_range(self._spec, self._encode_key, start, end, prefix)
 
     def clear(self, key: bytes) -> None:
         """Remove every entry of the map."""
@@ -278,60 +309,18 @@ class MapCells:
         changed[encoded] = None
 
     def _load_whole(self, key: bytes) -> dict[bytes, Any]:
-        entries = self._entries(key)
         if key in self._whole:
-            return entries
-        prefix = self._prefix(key)
-        start = len(prefix)
-        known = len(entries)
-        for row_key, data in self._rows.find_all(prefix):
+            return self._entries(key)
+        return self._load(key, self._rows.find_all(self._prefix(key)))
+
+    def _load(self, key: bytes, rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, Any]:
+        """Cache the whole map: these are all its rows."""
+        entries = self._entries(key)
+        start, known = len(self._prefix(key)), len(entries)
+        for row_key, data in rows:
             encoded = row_key[start:]
             if encoded not in entries:  # what is cached is newer, removals of this span included
                 entries[encoded] = self._format.decode(data)
         self._whole.add(key)
         self._size += len(entries) - known + 1  # one for the map itself: an empty one takes room too
         return entries
-
-
-def map_key_format(spec: StoreSpec) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """How to write and read the map keys of a store, so that text, integers and bytes sort as they should."""
-
-    def fail(map_key: Any, error: Exception) -> EncodeError:
-        return EncodeError(
-            f'store "{spec.name}" got a map key of type "{type(map_key).__name__}" that cannot be written',
-            detail=f"{type(error).__name__}: {error}",
-            hint=f"the map was declared with keys of type {spec.map_key_type!r}; integers have 64 bits",
-        )
-
-    pack, unpack = _plain_map_key_format(spec.map_key_type)
-
-    def encode(map_key: Any) -> bytes:
-        try:
-            return pack(map_key)
-        except (*ENCODE_ERRORS, AttributeError) as error:
-            raise fail(map_key, error) from error
-
-    return encode, unpack
-
-
-def _plain_map_key_format(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    if kind is str:
-        return str.encode, bytes.decode
-    if kind is int:
-        return (
-            lambda number: (number + _SIGN).to_bytes(8, "big"),
-            lambda data: int.from_bytes(data, "big") - _SIGN,
-        )
-    if kind is bytes:
-        return _as_bytes, _as_bytes
-    # Deterministic, because two spellings of one key would be two entries.
-    return (
-        msgspec.msgpack.Encoder(order="deterministic").encode,
-        msgspec.msgpack.Decoder(kind if kind is not None else Any).decode,
-    )
-
-
-def _as_bytes(data: Any) -> bytes:
-    if type(data) is not bytes:
-        raise TypeError("bytes are expected")
-    return data

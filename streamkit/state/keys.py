@@ -114,3 +114,9 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         shift += 7
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """The first bytes after all that begin with `prefix`, or None if there are none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -21,7 +21,7 @@ import structlog
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from streamkit.errors import Bug, Misconfigured, Retry, StateCorrupt, StreamkitError
-from streamkit.state.keys import RESERVED_PREFIX
+from streamkit.state.keys import RESERVED_PREFIX, successor
 from streamkit.state.store import Writes
 
 log = structlog.get_logger()
@@ -98,7 +98,7 @@ class RocksStore:
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries from `start` on whose key begins with `prefix`, in key order; a snapshot of this moment."""
         options = ReadOptions()
-        end = _successor(prefix)
+        end = successor(prefix)
         if end is not None:
             options.set_iterate_upper_bound(end)
         cursor = Cursor(self._open().iter(options), options)
@@ -233,9 +233,3 @@ def host_problem(error: Exception, path: Path) -> StreamkitError | None:
                 hint="see `df -h`, `ulimit -n` and the folder's owner; another folder is given by state_dir",
             )
     return None
-
-
-def _successor(prefix: bytes) -> bytes | None:
-    """The first key after all that begin with `prefix`, or None if there is none."""
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

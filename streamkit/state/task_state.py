@@ -6,9 +6,9 @@ before it. Only committed rows reach the store: a failed commit is forgotten by 
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 
 import msgspec
 import structlog
@@ -217,13 +217,22 @@ class TaskState:
             return self._pending[key]
         return self.store.get(key)
 
-    def find_all(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
-        """The newest bytes of a map's entries below the open span; for the cells."""
-        found = dict(self.store.scan(prefix))
-        _overlay(found, prefix, self._pending, self._pending_touched)
+    def find_all(
+        self, prefix: bytes, start: bytes = b"", end: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The newest bytes of a map's entries below the open span, in order and as they are now; for the cells."""
+        newer: dict[bytes, bytes | None] = {}
+        _overlay(newer, prefix, self._pending, self._pending_touched)
         for frozen in self._frozen:
-            _overlay(found, prefix, frozen.rows, frozen.touched)
-        return found.items()
+            _overlay(newer, prefix, frozen.rows, frozen.touched)
+        first = prefix + start
+        added = sorted((key, data) for key, data in newer.items() if data is not None and key >= first)
+        stored = self.store.scan(prefix, first)
+        rows = merge((row for row in stored if row[0] not in newer), added) if newer else stored
+        if end is None:
+            return rows
+        last = prefix + end
+        return takewhile(lambda row: row[0] < last, rows)
 
     def find_keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
         """The first `count` state keys from `start` on below the open span that begin with `prefix`; for the timers."""
@@ -248,12 +257,8 @@ class TaskState:
 
 
 def _overlay(
-    found: dict[bytes, bytes], prefix: bytes, rows: Mapping[bytes, bytes | None], touched: Touched
+    newer: dict[bytes, bytes | None], prefix: bytes, rows: Mapping[bytes, bytes | None], touched: Touched
 ) -> None:
-    """Put the entries of one map that a layer has touched over those found below it."""
+    """Put the entries of one map that a layer has touched over those of the layers below it."""
     for encoded in touched.get(prefix, ()):
-        data = rows[prefix + encoded]
-        if data is None:
-            found.pop(prefix + encoded, None)
-        else:
-            found[prefix + encoded] = data
+        newer[prefix + encoded] = rows[prefix + encoded]

@@ -164,19 +164,25 @@ class MapState(Declaration, Generic[K, V]):
         key = self._current.key
         self._cells.remove(key, map_key)
 
-    def items(self) -> Iterator[tuple[K, V]]:
-        """All entries, sorted by map key (text by its UTF-8, integers by size); the map may change meanwhile."""
+    def items(
+        self, *, start: K | None = None, end: K | None = None, prefix: K | None = None
+    ) -> Iterator[tuple[K, V]]:
+        """The entries, sorted by map key (text by its UTF-8, integers by size), as they are at this moment.
+
+        With `start` those from this key on, with `end` those before this one, with `prefix` those that begin with it. A
+        large map is read as it is walked. The map may change meanwhile, and the walk does not: it shows what was there.
+        """
         key = self._current.key
-        return iter(self._cells.items(key))
+        return self._cells.items(key, self._cells.key_range(start, end, prefix))
 
     def clear(self) -> None:
         """Remove every entry."""
         key = self._current.key
         self._cells.clear(key)
 
-    def keys(self) -> Iterator[K]:
-        """All map keys, sorted as in `items`."""
-        return (map_key for map_key, _ in self.items())
+    def keys(self, *, start: K | None = None, end: K | None = None, prefix: K | None = None) -> Iterator[K]:
+        """The map keys, as in `items`."""
+        return (map_key for map_key, _ in self.items(start=start, end=end, prefix=prefix))
 
     def __iter__(self) -> Iterator[K]:
         return self.keys()

@@ -46,16 +46,16 @@ def test_the_next_span_sees_a_frozen_one() -> None:
     first = state.freeze()
     counts.evict()
     days.evict()
-    assert (counts.get(b"a"), counts.get(b"b"), days.items(b"a")) == (2, None, [("y", 2)])
+    assert (counts.get(b"a"), counts.get(b"b"), list(days.items(b"a"))) == (2, None, [("y", 2)])
     days.put(b"a", "x", 3)
     counts.put(b"a", 4)
     second = state.freeze()
     days.evict()
     counts.evict()
-    assert (counts.get(b"a"), days.items(b"a")) == (4, [("x", 3), ("y", 2)])
+    assert (counts.get(b"a"), list(days.items(b"a"))) == (4, [("x", 3), ("y", 2)])
     state.committed(first, 5)
     state.committed(second, 6)
-    assert (counts.get(b"a"), days.items(b"a")) == (4, [("x", 3), ("y", 2)])
+    assert (counts.get(b"a"), list(days.items(b"a"))) == (4, [("x", 3), ("y", 2)])
 
 
 def test_after_a_drop_only_committed_state_is_left() -> None:
@@ -71,7 +71,7 @@ def test_after_a_drop_only_committed_state_is_left() -> None:
     counts.put(b"b", 3)
     days.clear(b"a")
     state.drop()
-    assert (counts.get(b"a"), counts.get(b"b"), days.items(b"a")) == (1, None, [("x", 1)])
+    assert (counts.get(b"a"), counts.get(b"b"), list(days.items(b"a"))) == (1, None, [("x", 1)])
     assert state.freeze() == {}
 
 
@@ -150,7 +150,7 @@ def test_a_cache_that_has_outgrown_its_bound_is_emptied_after_a_commit() -> None
     state.committed(rows, 1)
     assert (counts.cache, days.size()) == ({b"0": 100}, 0)
     assert [counts.get(b"%d" % number) for number in range(3)] == [100, 1, 2]
-    assert len(days.items(b"k")) == 11
+    assert len(list(days.items(b"k"))) == 11
 
 
 def test_restored_records_go_over_everything_committed_before() -> None:
@@ -300,7 +300,14 @@ class StateMachine(RuleBasedStateMachine):
 
     def read_map(self, key: bytes, _map_key: str, _number: int) -> None:
         expected = {at[1]: value for at, value in self.current.items() if at[0] == key and at[1] is not None}
-        assert self.maps.items(key) == sorted(expected.items())
+        assert list(self.maps.items(key)) == sorted(expected.items())
+        for start, end, prefix in (("b", None, None), (None, "b", None), ("a", "b", None), (None, None, "a")):
+            within = self.maps.key_range(start, end, prefix)
+            assert list(self.maps.items(key, within)) == sorted(
+                (map_key, value)
+                for map_key, value in expected.items()
+                if (start or "") <= map_key < (end or "~") and map_key.startswith(prefix or "")
+            )
 
     @rule(actions=actions, meanwhile=actions, left_in_flight=st.integers(0, 2))
     def commit(self, actions: Actions, meanwhile: Actions, left_in_flight: int) -> None:

@@ -170,6 +170,17 @@ def test_a_map_may_change_while_it_is_walked(bound: Bound) -> None:
     assert list(bound.by_day.keys()) == [9, 12, 13]
 
 
+def test_a_part_of_a_map_is_walked(bound: Bound) -> None:
+    for day in range(10):
+        bound.by_day.put(day, [str(day)])
+        bound.seen.put(f"{day % 2}-{day}", day)
+    assert list(bound.by_day.items(start=8)) == [(8, ["8"]), (9, ["9"])]
+    assert list(bound.by_day.keys(start=3, end=5)) == [3, 4]
+    assert list(bound.seen.keys(prefix="1-")) == ["1-1", "1-3", "1-5", "1-7", "1-9"]
+    bound.commit()
+    assert list(bound.seen.keys(prefix="1-", end="1-5")) == ["1-1", "1-3"]
+
+
 def test_maps_of_two_keys_are_two_maps(bound: Bound) -> None:
     bound.seen.put("a", 1.0)
     bound.current.key = b"ann"
