@@ -59,6 +59,11 @@ def say(text: str = "", style: str = "") -> None:
     _console(sys.stderr).print(Text(text, style=style))
 
 
+def say_parts(*parts: RenderableType) -> None:
+    """As `say`, for what has its own colours."""
+    _console(sys.stderr).print(*parts, sep="\n")
+
+
 def say_error(error: BaseException, *, debug: bool) -> None:
     """Show what went wrong: our own errors in their aligned form, a traceback only if asked for."""
     if debug:

@@ -10,9 +10,9 @@ from cyclopts import App, Parameter
 from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output
-from streamkit.cli.output import Cell, facts, grid, say, show
+from streamkit.cli.output import Cell, facts, grid, say, say_parts, show
 from streamkit.cli.topics_plan import Readers, TopicsPlan, apply_plan, plan_topics
-from streamkit.cli.topics_view import plan_lines, refusal
+from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import Admin
 from streamkit.model.ids import TopicPartition
@@ -127,7 +127,8 @@ async def apply(
 ) -> None:
     """Make the cluster's topics as the files declare them. Nothing is ever deleted.
 
-    If any difference is refused, nothing at all is changed.
+    If any difference is refused, nothing at all is changed. If a change fails, those before it stay: they are told, and
+    the same command does the rest.
     """
     declared, readers = read_topic_files(folder), readers_of(pipelines)
     async with connected(cluster.load()) as log:
@@ -136,7 +137,10 @@ async def apply(
         if planned.refused:
             raise refusal(planned)
         if execute:
-            await apply_plan(planned, log.admin())
+            applied = await apply_plan(planned, log.admin())
+            say_parts(*applied_lines(applied))
+            if applied.error is not None:
+                raise failure(applied, applied.error)
     _say_end(planned, execute=execute)
 
 

@@ -1,9 +1,11 @@
 """What would have to change so that the cluster's topics are as the files declare them. Decides; does not act."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
+from streamkit.errors import StreamkitError
 from streamkit.kafka.ports import Admin, TopicInfo, TopicSpec
 from streamkit.model.topic_file import DeclaredTopic
 
@@ -59,6 +61,15 @@ class TopicsPlan(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.create or self.configure or self.grow or self.refused)
 
 
+class Applied(msgspec.Struct, frozen=True):
+    """What became of a plan, change by change in its order."""
+
+    done: list[str]
+    failed: str = ""
+    error: StreamkitError | None = None
+    left: list[str] = []
+
+
 # Readers of a topic by topic: "stage "x" of pipeline "y"".
 Readers = Mapping[str, Sequence[str]]
 
@@ -77,19 +88,33 @@ async def plan_topics(declared: Sequence[DeclaredTopic], admin: Admin, readers: 
     return plan
 
 
-async def apply_plan(plan: TopicsPlan, admin: Admin) -> None:
-    """Do what the plan says, except what it refuses."""
-    if plan.create:
-        await admin.create(
-            [TopicSpec(each.topic, each.partitions, each.replication, each.config) for each in plan.create]
-        )
+async def apply_plan(plan: TopicsPlan, admin: Admin) -> Applied:
+    """Do what the plan says, except what it refuses: one topic after the other, up to the first that fails."""
+    steps = _steps(plan, admin)
+    for number, (what, act) in enumerate(steps):
+        try:
+            await act()
+        except StreamkitError as error:
+            left = [what for what, _ in steps[number + 1 :]]
+            return Applied([what for what, _ in steps[:number]], what, error, left)
+    return Applied([what for what, _ in steps])
+
+
+def _steps(plan: TopicsPlan, admin: Admin) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+    """Each change in words, and how it is made."""
+    steps: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+    for each in plan.create:
+        spec = TopicSpec(each.topic, each.partitions, each.replication, each.config)
+        steps.append((f"create {each.topic}", partial(admin.create, [spec])))
     for growth in plan.grow:
-        await admin.add_partitions(growth.topic, growth.after)
+        grow = partial(admin.add_partitions, growth.topic, growth.after)
+        steps.append((f"grow {growth.topic} to {growth.after} partitions", grow))
     entries: dict[str, dict[str, str]] = {}
     for change in plan.configure:
         entries.setdefault(change.topic, {})[change.entry] = change.after
     for topic, config in entries.items():
-        await admin.configure(topic, config)
+        steps.append((f"set {', '.join(config)} of {topic}", partial(admin.configure, topic, config)))
+    return steps
 
 
 def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, readers: Readers) -> None:

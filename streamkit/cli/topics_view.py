@@ -3,8 +3,9 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from streamkit.cli.topics_plan import TopicsPlan
-from streamkit.errors import Misconfigured
+from streamkit.cli.output import verdict
+from streamkit.cli.topics_plan import Applied, TopicsPlan
+from streamkit.errors import Misconfigured, StreamkitError
 
 
 def plan_lines(plan: TopicsPlan) -> list[RenderableType]:
@@ -49,6 +50,26 @@ def refusal(plan: TopicsPlan) -> Misconfigured:
         detail=f"{more} more differences are refused" if more else "Nothing was changed.",
         hint=first.hint,
     )
+
+
+def applied_lines(applied: Applied) -> list[Text]:
+    """What was done, what failed and what was not tried, a line each."""
+    lines = [verdict(good=True, what=what) for what in applied.done]
+    if applied.failed:
+        lines.append(verdict(good=False, what=applied.failed))
+    return lines + [verdict(good=None, what=what, detail="not tried") for what in applied.left]
+
+
+def failure(applied: Applied, error: StreamkitError) -> StreamkitError:
+    """The error of the change that failed, with what became of the others."""
+    done = len(applied.done)
+    counted = (
+        f"{done} change{'s were' if done != 1 else ' was'} made before it, {len(applied.left)} not tried"
+    )
+    error.detail = "\n".join(each for each in (error.detail, counted) if each)
+    again = "then run the same command again: it does what is left"
+    error.hint = f"{error.hint}; {again}" if error.hint else f"mend this, {again}"
+    return error
 
 
 def _line(mark: str, style: str, what: str, detail: str) -> Text:

@@ -1,12 +1,13 @@
 """Topic files against a cluster: what is planned, what is done, what is refused."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from streamkit.cli.topics import describe_topic, list_all
 from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
-from streamkit.cli.topics_view import plan_lines, refusal
+from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import Admin, TopicSpec
 from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
@@ -144,3 +145,31 @@ def test_the_topics_of_this_repository_are_declared() -> None:
     assert topics["page-views"].partitions == topics["page-counts"].partitions == 4
     assert topics["page-counts"].config["cleanup.policy"] == "compact"
     assert all(file.owner and file.description for file in topics.values())
+
+
+async def test_what_was_done_before_a_failure_is_told_and_the_same_plan_does_the_rest(admin: Admin) -> None:
+    topics = [declare(name, "partitions = 1") for name in ("a", "b", "c")]
+    create = admin.create
+
+    async def refuse_b(specs: Sequence[TopicSpec]) -> None:
+        if specs[0].name == "b":
+            raise Misconfigured("the broker said no", hint="give our user the ACL CREATE")
+        await create(specs)
+
+    admin.create = refuse_b  # type: ignore[method-assign]
+    applied = await apply_plan(await plan(admin, *topics), admin)
+    assert (applied.done, applied.failed, applied.left) == (["create a"], "create b", ["create c"])
+    assert [str(line) for line in applied_lines(applied)] == [
+        "✓ create a",
+        "✗ create b",
+        "- create c  not tried",
+    ]
+    assert applied.error is not None
+    told = failure(applied, applied.error)
+    assert told.problem == "the broker said no"
+    assert "1 change was made before it, 1 not tried" in told.detail
+    assert "run the same command again" in told.hint
+
+    admin.create = create  # type: ignore[method-assign]
+    again = await apply_plan(await plan(admin, *topics), admin)
+    assert (again.done, again.error) == (["create b", "create c"], None)
