@@ -128,6 +128,12 @@ class PositionsMoved(Misconfigured):
     code = "SK530"
 
 
+class LogGap(Misconfigured):
+    """Records that were to be read next are gone from the log: a person decides whether to go on without them."""
+
+    code = "SK540"
+
+
 class Bug(StreamkitError):
     """Stop now: something we rely on is not true. Nothing was committed on top of it."""
 

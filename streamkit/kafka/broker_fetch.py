@@ -10,7 +10,7 @@ import asyncio
 
 from aiokafka.errors import KafkaError
 
-from streamkit.errors import Misconfigured
+from streamkit.errors import LogGap, Misconfigured
 from streamkit.kafka.connection import Connection, NoAnswer
 from streamkit.kafka.error_codes import Code, name_of
 from streamkit.kafka.fetch_calls import Fetched, fetch, list_offsets
@@ -196,20 +196,7 @@ class BrokerFetch:
         if first is None or last is None or first <= feed.position <= last:
             self._lose([feed])
             return
-        reason = (
-            "the topic's retention deleted what we had not read yet"
-            if feed.position < first
-            else "the topic is shorter than what we had read: it was truncated or created anew"
-        )
-        self._intake.fail(
-            feed,
-            Misconfigured(
-                f"position {feed.position} is outside the log, which holds offsets {first} to {last}",
-                where=str(place),
-                detail=reason,
-                hint="choose where to go on with `streamkit offsets reset`",
-            ),
-        )
+        self._intake.fail(feed, log_gap(place, feed.position, (first, last)))
 
     def _lose(self, feeds: list[Feed]) -> None:
         """Hand feeds back: somebody else may lead them now."""
@@ -219,6 +206,23 @@ class BrokerFetch:
                 feed.node = None
                 feed.failures += 1
                 self._homeless.set()
+
+
+def log_gap(place: TopicPartition, position: int, held: tuple[int, int]) -> LogGap:
+    """Records that we should read next are not there any more."""
+    first, last = held
+    reason = (
+        "retention, or somebody by hand, deleted what we had not read yet"
+        if position < first
+        else "the topic is shorter than what we had read: it was truncated or created anew"
+    )
+    return LogGap(
+        f"position {position} is outside the log, which holds offsets {first} to {last}",
+        where=str(place),
+        detail=reason,
+        hint="stop the workers, then `streamkit offsets reset <pipeline> --accept-gap` shows what is lost and,\n"
+        "with --execute, goes on behind it with the state as it is",
+    )
 
 
 def forbidden(topic: str) -> Misconfigured:

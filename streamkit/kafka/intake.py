@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from streamkit.errors import StreamkitError
 from streamkit.kafka.fetch_calls import FetchLimits, asked
-from streamkit.kafka.ports import FetchedBatch
 from streamkit.kafka.record_batches import Chunk
+from streamkit.kafka.records import FetchedBatch
 from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
 

@@ -12,10 +12,8 @@ from typing import Protocol
 
 import msgspec
 
+from streamkit.kafka.records import FetchedBatch, Headers
 from streamkit.model.ids import Position, TaskId, TopicPartition
-
-# A real list: the client's record builder takes nothing else.
-Headers = list[tuple[str, bytes | None]]
 
 
 class Guarantee(Enum):
@@ -24,37 +22,6 @@ class Guarantee(Enum):
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
-
-
-class LogRecord(Protocol):
-    """One record as the log holds it; attributes are read at most once each on the hot path."""
-
-    @property
-    def offset(self) -> int: ...  # noqa: D102 - the class says it
-    @property
-    def timestamp(self) -> int: ...  # noqa: D102
-    @property
-    def key(self) -> bytes | None: ...  # noqa: D102
-    @property
-    def value(self) -> bytes | None: ...  # noqa: D102
-    @property
-    def headers(self) -> Headers: ...  # noqa: D102
-
-
-class FetchedBatch(msgspec.Struct, gc=False):
-    """Committed records of one partition, in order; `records` can be iterated once.
-
-    Records below `first_offset` belong to an earlier position and must be skipped. `next_offset` is the position
-    after this batch; it also moves when there is no record at all (transaction markers, aborted data), so progress
-    is always measured by it and never by the last record. `timestamp` of a record is what the writer gave it, also
-    on topics with LogAppendTime.
-    """
-
-    partition: TopicPartition
-    records: Iterable[LogRecord]
-    first_offset: int
-    next_offset: int
-    size_bytes: int
 
 
 class Reader(Protocol):

@@ -6,19 +6,28 @@ works on the last ones; `intake.py` holds what arrived; `record_batches.py` open
 
 import asyncio
 
+import structlog
+
 from streamkit.errors import Misconfigured
 from streamkit.kafka.broker_fetch import SMALL_BYTES, BrokerFetch, forbidden
 from streamkit.kafka.connection import Connection
 from streamkit.kafka.fetch_calls import FetchLimits
 from streamkit.kafka.intake import Feed, Intake
-from streamkit.kafka.ports import FetchedBatch
+from streamkit.kafka.record_batches import CorruptBatch
+from streamkit.kafka.records import FetchedBatch
 from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
+
+log = structlog.get_logger()
 
 # A topic that was just created is known everywhere well within this time.
 MISSING_S = 10.0
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_LAST_S = 1.0
+# A damaged batch is fetched again, after 0.1, 0.4 and 1.6 s: it may have been damaged on its way, or lie whole in a
+# replica that leads by then.
+CORRUPT_TRIES_MAX = 3
+_CORRUPT_FIRST_S = 0.1
 # Nobody waits longer than this for metadata; the next try asks again.
 _METADATA_S = 10.0
 
@@ -44,6 +53,8 @@ class KafkaReader:
         self._homeless = Wakeup()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
+        # The damaged batch that was met last, and how often it was fetched again.
+        self._corrupt: dict[tuple[TopicPartition, int], int] = {}
         self._closed = False
 
     @property
@@ -99,6 +110,9 @@ class KafkaReader:
                 raise self._broken
             try:
                 taken = self._intake.take()
+            except CorruptBatch as error:
+                await self._fetch_again(error)
+                continue
             except Misconfigured:
                 self._go_on()
                 raise
@@ -126,6 +140,24 @@ class KafkaReader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for lane in self._lanes:
             self._connection.drop(lane)
+
+    async def _fetch_again(self, error: CorruptBatch) -> None:
+        """Drop a batch that was damaged on its way, or at the broker, and ask for it once more, later each time.
+
+        Raises:
+            CorruptBatch: it has come like that too often.
+        """
+        place = error.partition, error.position
+        tries = self._corrupt.get(place, 0)
+        if tries == CORRUPT_TRIES_MAX:
+            self._corrupt.clear()
+            self._go_on()
+            raise error
+        if tries == 0:
+            log.warning("a batch is damaged: fetched again", partition=str(place[0]), error=str(error))
+        self._corrupt = {place: tries + 1}
+        await asyncio.sleep(_CORRUPT_FIRST_S * 4**tries)
+        self.seek(*place)
 
     def _go_on(self) -> None:
         """Something was taken: there is room to fetch, and a feed whose error was raised is tried again."""

@@ -12,7 +12,7 @@ import msgspec
 from streamkit.codec.naming import type_name
 from streamkit.errors import DecodeError, is_ours
 from streamkit.graph.stage import Input, Stage
-from streamkit.kafka.ports import LogRecord
+from streamkit.kafka.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, step_in
 from streamkit.operators.step import Code, Fire, Held, Push, Timers
 from streamkit.progress.source_clock import GeneratorFailed

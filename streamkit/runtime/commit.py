@@ -16,7 +16,8 @@ import msgspec
 
 from streamkit.codec.signals import HEADER, encode_signal
 from streamkit.errors import Bug, EncodeError, is_ours
-from streamkit.kafka.ports import Commit, Headers, Member, Writer
+from streamkit.kafka.ports import Commit, Member, Writer
+from streamkit.kafka.records import Headers
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.emit import Outbox

@@ -7,7 +7,8 @@ batches and commits them. Nothing is sent before the commit: under exactly-once 
 from collections.abc import Mapping
 
 from streamkit.errors import EncodeError
-from streamkit.kafka.ports import Batch, Headers, OutBatch, Writer
+from streamkit.kafka.ports import Batch, OutBatch, Writer
+from streamkit.kafka.records import Headers
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.keys import KafkaPartitions
 from streamkit.operators.step import Code

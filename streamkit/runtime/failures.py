@@ -14,7 +14,7 @@ import structlog
 from streamkit.config import Settings
 from streamkit.errors import EncodeError, StreamkitError
 from streamkit.graph.policy import ErrorPolicy
-from streamkit.kafka.ports import Headers, LogRecord
+from streamkit.kafka.records import Headers, LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import DECODE
@@ -30,6 +30,9 @@ TRACEBACK_CHARACTERS_MAX = 4000
 # A letter whose value is left out says so in this header, with the size; of its key this much is kept.
 TOO_LARGE = "streamkit.too-large"
 LETTER_KEY_BYTES_MAX = 10_000
+# One that stands for a stretch of a topic says where that ends, and how many bytes of it nobody can read.
+NEXT_OFFSET = "streamkit.next-offset"
+UNREADABLE = "streamkit.unreadable"
 
 
 class Verdict(Enum):
@@ -60,6 +63,33 @@ class Failures:
         if not is_clean:
             return Verdict.RUN_AGAIN
         self.put_aside(task, partition, failed.record, reason)
+        return Verdict.SET_ASIDE
+
+    def judge_stretch(self, task: Task, partition: TopicPartition, stretch: Unreadable) -> Verdict:
+        """Decide about a stretch of a source that nobody can read; its letter has its place, not its bytes."""
+        reason = Condemned(DECODE, stretch.reason, "")
+        if not self._is_given_up(task, (partition, stretch.offset), reason):
+            return Verdict.STOP_TASK
+        self.set_aside += 1
+        is_skipped = self._policy.action == "skip"
+        log.warning(
+            "a part of a topic cannot be read",
+            outcome="skipped" if is_skipped else "dead letter",
+            task=str(task.id),
+            at=f"{partition}@{stretch.offset}",
+            up_to=stretch.next_offset,
+            error=stretch.reason,
+        )
+        if not is_skipped:
+            headers: list[tuple[str, bytes | None]] = [
+                ("streamkit.topic", partition.topic.encode()),
+                ("streamkit.partition", b"%d" % partition.partition),
+                ("streamkit.offset", b"%d" % stretch.offset),
+                (NEXT_OFFSET, b"%d" % stretch.next_offset),
+                (UNREADABLE, b"%d" % stretch.size_bytes),
+                *_reason_headers(task, reason),
+            ]
+            self._write(partition.partition, None, None, stretch.timestamp, headers)
         return Verdict.SET_ASIDE
 
     def judge_held(self, task: Task, key: bytes | None, cause: Exception) -> Verdict:

@@ -5,11 +5,10 @@ be decoded or processed goes to `runtime/failures.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from itertools import chain as join
-from itertools import islice, takewhile
+from collections.abc import Mapping
 
-from streamkit.kafka.ports import FetchedBatch, LogRecord
+from streamkit.errors import Misconfigured
+from streamkit.kafka.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.channels import Status
 from streamkit.progress.source_clock import GeneratorFailed
@@ -17,6 +16,7 @@ from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import begin_slice, end_slice
 from streamkit.runtime.chain import Paused, RecordFailed, failed_behind
 from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.fetched import FetchedRecords
 from streamkit.runtime.task import Condemned, Task
 
 
@@ -61,11 +61,10 @@ class FetchedIntake(Intake):
     def __init__(self, task: Task, batch: FetchedBatch) -> None:
         super().__init__(task, batch.partition)
         self._next_offset = batch.next_offset
-        self._records = _from_offset(batch)
         source = task.clock.sources.get(batch.partition.topic)
-        if source is not None and source.end is not None and source.end < batch.next_offset:
-            end = self._next_offset = source.end
-            self._records = takewhile(lambda record: record.offset < end, self._records)
+        if source is not None and source.end is not None:
+            self._next_offset = min(source.end, batch.next_offset)
+        self._fetched = FetchedRecords(batch, self._next_offset)
         # Records taken from the batch that still wait: those behind one that was set aside.
         self._waiting: list[LogRecord] = []
 
@@ -73,8 +72,10 @@ class FetchedIntake(Intake):
         records, self._waiting = self._waiting, []
         is_last = False
         if not records:
-            records = list(islice(self._records, limit))
-            is_last = len(records) < limit
+            if self._fetched.unreadable is not None:
+                return self._set_stretch_aside(self._fetched.unreadable, failures)
+            records = self._fetched.take(limit, self.task.positions[self.partition])
+            is_last = self._fetched.is_done
         self.slice_size = len(records)
         if not records:
             self._finish()
@@ -93,6 +94,26 @@ class FetchedIntake(Intake):
             self._finish()
         else:
             self._advance(records[-1].offset + 1)
+        return None
+
+    def _set_stretch_aside(self, stretch: Unreadable, failures: Failures) -> Verdict | None:
+        """Let the policy decide about a stretch of a source that nobody can read.
+
+        Raises:
+            Misconfigured: it is a shuffle, where only we write and nothing may be missing.
+        """
+        if self.task.inputs[self.partition].kind == "shuffle":
+            raise Misconfigured(
+                f'shuffle "{self.partition.topic}" cannot be read at offset {stretch.offset}: {stretch.reason}',
+                where=str(self.partition),
+                hint="only streamkit may write to shuffle topics: look at it with kafka-dump-log.sh, and at the ACLs",
+            )
+        self.slice_size = 1
+        verdict = failures.judge_stretch(self.task, self.partition, stretch)
+        if verdict is not Verdict.SET_ASIDE:
+            return verdict
+        self._fetched.unreadable = None
+        self._advance(min(stretch.next_offset, self._next_offset))
         return None
 
     def _run_carefully(
@@ -132,6 +153,8 @@ class FetchedIntake(Intake):
 
     def _finish(self) -> None:
         """The batch is done: the position moves behind it, over markers and aborted records too."""
+        if self._fetched.unreadable is not None:
+            return  # not before that is set aside
         self._advance(self._next_offset)
         self.done = True
         if self.task.is_read_to_its_end(self.partition):
@@ -139,15 +162,3 @@ class FetchedIntake(Intake):
 
     def _advance(self, offset: int) -> None:
         self.task.positions[self.partition] = offset
-
-
-def _from_offset(batch: FetchedBatch) -> Iterator[LogRecord]:
-    """The records from `first_offset` on; only a batch that is entered in its middle has others.
-
-    The client's batches refuse a second `iter`, also by the tools of itertools; an islice in between does not ask.
-    """
-    records = islice(iter(batch.records), None)
-    for record in records:
-        if record.offset >= batch.first_offset:
-            return join((record,), records)
-    return iter(())

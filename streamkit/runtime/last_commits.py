@@ -59,8 +59,8 @@ async def _last_between(reader: Reader, place: TopicPartition, at: int, end: int
             break
         for batch in fetched:
             at = batch.next_offset
-            for record in batch.records:
-                if record.key == COMMIT_KEY and record.offset >= batch.first_offset:
+            for record in batch.own_records():
+                if record.key == COMMIT_KEY:
                     found = CommitRecord.decode(record.value)
     reader.forget(place)
     return found

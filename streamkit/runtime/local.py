@@ -24,7 +24,8 @@ import msgspec
 import structlog
 
 from streamkit.errors import Retry
-from streamkit.kafka.ports import Admin, Headers, LogRecord, Reader
+from streamkit.kafka.ports import Admin, Reader
+from streamkit.kafka.records import Headers, LogRecord
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.chain import Paused, RecordFailed

@@ -21,7 +21,8 @@ import structlog
 
 from streamkit.errors import IncompatiblePlan, Retry, StateInUse
 from streamkit.graph.fingerprint import compare
-from streamkit.kafka.ports import FetchedBatch, Guarantee, Log, Reader
+from streamkit.kafka.ports import Guarantee, Log, Reader
+from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.hanging import FENCED_S, LIVING_S, end_hanging, was_committed
@@ -226,8 +227,8 @@ class Restoring:
                 for batch in fetched:
                     found += [
                         CommitRecord.decode(record.value)
-                        for record in batch.records
-                        if record.key == COMMIT_KEY and record.offset >= batch.first_offset
+                        for record in batch.own_records()
+                        if record.key == COMMIT_KEY
                     ]
                     at = batch.next_offset
         finally:
@@ -291,12 +292,7 @@ def _span(store: StateStore, rows: Mapping[bytes, bytes | None]) -> int:
 
 def _rows(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:
     """The changelog records of a batch as rows of the store."""
-    first = batch.first_offset
-    return (
-        (record.key, record.value)
-        for record in batch.records
-        if record.offset >= first and record.key is not None
-    )
+    return ((record.key, record.value) for record in batch.own_records() if record.key is not None)
 
 
 def require_compatible(stored: bytes | None, plan: PlanIdentity) -> None:

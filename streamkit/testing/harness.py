@@ -25,7 +25,8 @@ from streamkit.codec.values import key_codec, value_codec
 from streamkit.config import Settings
 from streamkit.errors import Misconfigured
 from streamkit.graph.pipeline import Pipeline
-from streamkit.kafka.ports import Commit, Guarantee, Headers, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.kafka.records import Headers
 from streamkit.model.event_time import as_milliseconds
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition

@@ -14,10 +14,8 @@ from streamkit.kafka.ports import (
     Admin,
     Assignment,
     Commit,
-    FetchedBatch,
     Guarantee,
     Log,
-    LogRecord,
     Member,
     MemberOptions,
     Membership,
@@ -28,6 +26,7 @@ from streamkit.kafka.ports import (
     Writer,
     WriterOptions,
 )
+from streamkit.kafka.records import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamkit.config import Security
 from streamkit.kafka.connection import Connection
-from streamkit.kafka.ports import FetchedBatch, LogRecord
 from streamkit.kafka.reader import KafkaReader
+from streamkit.kafka.records import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
 
 

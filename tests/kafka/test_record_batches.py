@@ -13,6 +13,7 @@ from streamkit.kafka.broker_fetch import BrokerFetch
 from streamkit.kafka.fetch_calls import Fetched, FetchLimits
 from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.record_batches import Chunk
+from streamkit.kafka.records import Unreadable
 from streamkit.model.ids import TopicPartition
 
 PLACE = TopicPartition("orders", 3)
@@ -119,14 +120,20 @@ def test_good_batches_are_handed_out_before_a_damaged_one_is_reported() -> None:
             chunk.take(ALL)
 
 
-def test_damaged_compression_is_reported_with_its_place() -> None:
+def test_what_cannot_be_decompressed_comes_by_itself_with_its_place() -> None:
     data = bytearray(batch(7, [b"x" * 5000], codec=4))
     data[-9:] = b"\xff" * 9
-    with pytest.raises(
-        Misconfigured, match="offset 7 cannot be read: its compressed data is damaged"
-    ) as raised:
-        Chunk(PLACE, 7, patched(bytes(data), 7)).take(ALL)
-    assert "offsets reset" in raised.value.hint
+    whole = batch(6, [b"a"]) + patched(bytes(data), 7) + batch(8, [b"c"])
+    chunk = Chunk(PLACE, 6, whole)
+    before, bad, after = chunk.take(ALL), chunk.take(ALL), chunk.take(ALL)
+    assert [record.value for record in (*before.records, *after.records)] == [b"a", b"c"]
+    assert (bad.first_offset, bad.next_offset) == (7, 8)
+    with pytest.raises(Misconfigured, match="the batch at offset 7 cannot be opened: its compressed data"):
+        list(bad.own_records())
+    assert bad.again is not None
+    (found,) = bad.again(7)
+    assert isinstance(found, Unreadable)
+    assert (found.offset, found.next_offset, found.size_bytes, found.timestamp) == (7, 8, len(data), 1000)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

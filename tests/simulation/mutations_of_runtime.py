@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from streamkit.kafka.ports import Commit, FetchedBatch
+from streamkit.kafka.ports import Commit
+from streamkit.kafka.records import FetchedBatch
 from streamkit.runtime import assign, commit, ingest, restore
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.chain import RecordFailed

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from streamkit.errors import Misconfigured, Retry, StreamkitError
+from streamkit.errors import LogGap, Misconfigured, Retry, StreamkitError
 from streamkit.testing.memory.broker import MemoryBroker
 from streamkit.testing.memory.network import Network, NoReply
 from streamkit.testing.memory.refusal import Code, Refused
@@ -60,7 +60,11 @@ def judge(refused: Refused) -> StreamkitError:
     """What a reader or an admin makes of a refusal: a person must act."""
     match refused.code:
         case Code.OFFSET_OUT_OF_RANGE:
-            problem = "the position is outside the log"
+            return LogGap(
+                "the position is outside the log",
+                where=refused.where,
+                hint="stop the workers, then `streamkit offsets reset <pipeline> --accept-gap` goes on behind it",
+            )
         case Code.UNKNOWN_TOPIC_OR_PARTITION:
             problem = "there is no such topic or partition"
         case Code.NON_EMPTY_GROUP:

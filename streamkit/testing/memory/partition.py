@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from enum import Enum
 
-from streamkit.kafka.ports import Headers
+from streamkit.kafka.records import Headers
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import Draft
 

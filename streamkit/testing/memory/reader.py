@@ -2,7 +2,7 @@
 
 import asyncio
 
-from streamkit.kafka.ports import FetchedBatch
+from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.client import REQUEST_TIMEOUT_S, Client, judge
 from streamkit.testing.memory.network import NoReply
