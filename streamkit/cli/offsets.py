@@ -1,5 +1,6 @@
 """`streamkit offsets`: where a pipeline stands, and where it begins."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -8,6 +9,7 @@ from rich.console import RenderableType
 
 from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
+from streamkit.cli.offsets_gap import go_behind_gap, plan_gap
 from streamkit.cli.offsets_plan import (
     COMMITTED,
     OffsetsReport,
@@ -30,6 +32,33 @@ app = App(
     help="Where a pipeline stands in its topics, and where it begins.",
     help_epilogue="",
 )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a pipeline is to go on."""
+
+    to: Annotated[
+        str | None,
+        Parameter(
+            metavar="PLACE",
+            help="`earliest`, `latest`, an offset, a time such as `2026-01-31T08:00:00Z` (UTC unless it says so), or "
+            "`committed`: where the stored state says.",
+        ),
+    ] = None
+    accept_gap: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Go on behind records that were deleted unread, with the state as it is.",
+        ),
+    ] = False
+    topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None
+
+
+NO_PLACE = Place()
 
 
 @app.command(name="show")
@@ -61,21 +90,14 @@ Examples:
     streamkit offsets reset services.page_views.pipeline:page_views --to latest
     streamkit offsets reset my_module --to 2026-01-31T08:00:00+01:00 --topic page-views --execute
     streamkit offsets reset my_module --to committed --execute
+    streamkit offsets reset my_module --accept-gap
 """
 )
 async def reset(
     target: Target,
     /,
     *,
-    to: Annotated[
-        str,
-        Parameter(
-            metavar="PLACE",
-            help="`earliest`, `latest`, an offset, a time such as `2026-01-31T08:00:00Z` (UTC unless it says so), or "
-            "`committed`: where the stored state says.",
-        ),
-    ],
-    topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None,
+    place: Place = NO_PLACE,
     execute: Annotated[
         bool,
         Parameter(negative=(), show_default=False, help="Set the positions; without it the plan is shown."),
@@ -90,30 +112,41 @@ async def reset(
 
     `--to committed` is for afterwards, when somebody moved the group's positions or the cluster lost some of them: it
     sets them to those that were committed with the state, so it is always safe.
+
+    `--accept-gap` is for the day when retention, or somebody, has deleted records that were not read yet. Those are lost, and
+    counted in the plan; the positions of the group and those in the stored state then go on together, behind the gap.
     """
+    if (place.to is None) is not place.accept_gap:
+        raise Misuse("where to is not said", hint="name it: either --to PLACE or --accept-gap")
     plan = load_pipeline(target).plan()
     async with connected(cluster.load()) as log:
         admin = log.admin()
         await require_stopped(plan, admin)
-        planned = await _plan(plan, log, to, topic)
-        if execute:
+        planned = await _plan(plan, log, place.to, place.topic)
+        if execute and place.accept_gap:
+            await go_behind_gap(plan, log, planned.moves)
+        elif execute:
             positions = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
             await admin.reset_positions(plan.name, positions)
+        if execute:
             planned = msgspec.structs.replace(planned, executed=True)
     show(planned, output, _moves(planned))
+    if lost := sum(each.lost_records for each in planned.moves):
+        say(f"{lost:,} offsets hold records that were never read, and are gone", style="yellow")
     if execute:
         say(f"{len(planned.moves)} positions of group {planned.group} are set", style="green")
     else:
         say("nothing was changed; add --execute to set these positions", style="dim")
 
 
-async def _plan(plan: Plan, log: Log, to: str, topic: str | None) -> ResetPlan:
-    if to == COMMITTED:
+async def _plan(plan: Plan, log: Log, to: str | None, topic: str | None) -> ResetPlan:
+    if to is None or to == COMMITTED:
         if topic is not None:
             raise Misuse(
-                "`--to committed` sets every input", hint="leave --topic out: positions belong together"
+                f"`{'--accept-gap' if to is None else '--to committed'}` is about every input",
+                hint="leave --topic out: positions belong together",
             )
-        return await plan_repair(plan, log)
+        return await (plan_gap(plan, log) if to is None else plan_repair(plan, log))
     admin = log.admin()
     await require_no_state(plan, admin)
     return await plan_reset(plan, admin, to, topic)
@@ -133,5 +166,9 @@ def _totals(report: OffsetsReport) -> RenderableType:
 
 
 def _moves(planned: ResetPlan) -> RenderableType:
-    rows: list[list[Cell]] = [[each.topic, each.partition, each.before, each.after] for each in planned.moves]
-    return grid(("topic", "partition", "position", "new position"), rows)
+    rows: list[list[Cell]] = [
+        [each.topic, each.partition, each.before, each.after, each.lost_records] for each in planned.moves
+    ]
+    if any(each.lost_records for each in planned.moves):
+        return grid(("topic", "partition", "position", "new position", "lost"), rows)
+    return grid(("topic", "partition", "position", "new position"), [row[:-1] for row in rows])

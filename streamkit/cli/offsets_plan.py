@@ -48,12 +48,13 @@ class OffsetsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition's position, before and after."""
+    """One partition's position, before and after, and how many offsets between them are gone unread."""
 
     topic: str
     partition: int
     before: int | None
     after: int
+    lost_records: int = 0
 
 
 class ResetPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
     partitions = await partitions_of(topics, admin)
     starts = await admin.start_offsets(partitions)
     ends = await admin.end_offsets(partitions, committed=True)
-    positions = await _positions(plan, partitions, admin)
+    positions = await positions_of(plan, partitions, admin)
     stages = []
     for stage in plan.stages:
         names = [each.topic for each in stage.inputs]
@@ -139,7 +140,8 @@ async def require_no_state(plan: Plan, admin: Admin) -> None:
             "records twice, or leave some out, and the next start would notice and stop.",
             hint=f'give the pipeline a new name (pipeline("{plan.name}-2")): it starts with empty state, and its\n'
             "positions can be set before its first start. Moving state and positions together needs a savepoint.\n"
-            "If only the group's positions were moved or lost, `--to committed` sets them to what the state says.",
+            "If only the group's positions were moved or lost, `--to committed` sets them to what the state says;\n"
+            "if records were deleted that it had not read, `--accept-gap` goes on behind them.",
         )
 
 
@@ -150,7 +152,7 @@ async def plan_repair(plan: Plan, log: Log) -> ResetPlan:
         Misconfigured: nothing was committed yet, or a transaction is still open.
     """
     admin = log.admin()
-    await _require_no_open_transaction(plan, admin)
+    await require_no_open_transaction(plan, admin)
     records = await last_commits(plan, log)
     wanted = {at: offset for record in records.values() for at, offset in record.places().items()}
     if not wanted:
@@ -158,12 +160,16 @@ async def plan_repair(plan: Plan, log: Log) -> ResetPlan:
             f'pipeline "{plan.name}" has committed nothing yet',
             hint="`--to earliest` or `--to latest` begins it",
         )
-    before = await _positions(plan, wanted, admin)
+    before = await positions_of(plan, wanted, admin)
     return _moves(plan, COMMITTED, before, dict(sorted(wanted.items())))
 
 
-async def _require_no_open_transaction(plan: Plan, admin: Admin) -> None:
-    """What an open transaction wrote may still be committed, and then another record is the last one."""
+async def require_no_open_transaction(plan: Plan, admin: Admin) -> None:
+    """What an open transaction wrote may still be committed, and then another record is the last one.
+
+    Raises:
+        Misconfigured: one is open.
+    """
     changelogs = await partitions_of(plan.changelogs(), admin)
     written = await admin.end_offsets(changelogs, committed=False) if changelogs else {}
     settled = await admin.end_offsets(changelogs, committed=True) if changelogs else {}
@@ -195,11 +201,11 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
             f'topic "{missing[0]}" does not exist', hint="`streamkit topics list` shows what there is"
         )
     wanted = await _wanted(to, partitions, admin)
-    before = await _positions(plan, partitions, admin)
+    before = await positions_of(plan, partitions, admin)
     return _moves(plan, to, before, wanted)
 
 
-async def _positions(
+async def positions_of(
     plan: Plan, partitions: Iterable[TopicPartition], admin: Admin
 ) -> dict[TopicPartition, int]:
     """The group's positions as plain numbers, which can be printed in any form."""

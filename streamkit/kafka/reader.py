@@ -53,7 +53,7 @@ class KafkaReader:
         self._homeless = Wakeup()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
-        # The damaged batch that was met last, and how often it was fetched again.
+        # Where damaged batches were met, and how often they were fetched again.
         self._corrupt: dict[tuple[TopicPartition, int], int] = {}
         self._closed = False
 
@@ -108,14 +108,7 @@ class KafkaReader:
         while True:
             if self._broken is not None:
                 raise self._broken
-            try:
-                taken = self._intake.take()
-            except CorruptBatch as error:
-                await self._fetch_again(error)
-                continue
-            except Misconfigured:
-                self._go_on()
-                raise
+            taken = await self._take()
             if taken:
                 # Much came, so more will be there: it travels while the caller works. After little, the next fetch
                 # waits for the next poll, which then gets what is newest, in one request.
@@ -141,6 +134,19 @@ class KafkaReader:
         for lane in self._lanes:
             self._connection.drop(lane)
 
+    async def _take(self) -> list[FetchedBatch]:
+        try:
+            taken = self._intake.take()
+        except CorruptBatch as error:
+            await self._fetch_again(error)
+            return []
+        except Misconfigured:
+            self._go_on()
+            raise
+        for batch in taken if self._corrupt else ():
+            self._corrupt.pop((batch.partition, batch.first_offset), None)
+        return taken
+
     async def _fetch_again(self, error: CorruptBatch) -> None:
         """Drop a batch that was damaged on its way, or at the broker, and ask for it once more, later each time.
 
@@ -150,12 +156,12 @@ class KafkaReader:
         place = error.partition, error.position
         tries = self._corrupt.get(place, 0)
         if tries == CORRUPT_TRIES_MAX:
-            self._corrupt.clear()
+            self._corrupt.pop(place)
             self._go_on()
             raise error
         if tries == 0:
             log.warning("a batch is damaged: fetched again", partition=str(place[0]), error=str(error))
-        self._corrupt = {place: tries + 1}
+        self._corrupt[place] = tries + 1
         await asyncio.sleep(_CORRUPT_FIRST_S * 4**tries)
         self.seek(*place)
 

@@ -10,7 +10,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import streamkit.kafka.reader as reader_module
-from streamkit.errors import Misconfigured
+from streamkit.errors import LogGap, Misconfigured
+from streamkit.kafka import record_batches
+from streamkit.kafka.checksum import crc32c
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.broker import Broker, start_broker
 from tests.kafka.auditor import (
@@ -37,11 +39,11 @@ async def test_a_position_that_retention_passed_names_the_bounds_and_the_way_out
     async with reading(kafka_broker.bootstrap) as reader:
         for position in (5, 31):
             reader.seek(place, position)
-            with pytest.raises(Misconfigured, match="holds offsets 20 to 30") as raised:
+            with pytest.raises(LogGap, match="holds offsets 20 to 30") as raised:
                 await reader.poll(10.0)
             assert f"position {position} " in raised.value.problem
             assert raised.value.where == str(place)
-            assert "streamkit offsets reset" in raised.value.hint
+            assert "streamkit offsets reset <pipeline> --accept-gap" in raised.value.hint
         with pytest.raises(Misconfigured, match="position 31"):
             await reader.poll(10.0)
         reader.seek(place, 20)
@@ -129,3 +131,32 @@ async def test_a_damaged_partition_does_not_hold_up_the_others(kafka_broker: Bro
                     with contextlib.suppress(Misconfigured):
                         found = [record.value for record in fresh_records(await reader.poll(1.0))]
             assert found == [b"%d" % turn]
+
+
+async def test_a_batch_with_a_wrong_checksum_is_fetched_again_and_then_told(
+    kafka_broker: Broker, place: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(kafka_broker.bootstrap, place, numbered(5))
+    looks = 0
+
+    def wrong_for(times: int) -> None:
+        nonlocal looks
+        looks = 0
+
+        def checksum(data: memoryview) -> int:
+            nonlocal looks
+            looks += 1
+            return 0 if looks <= times else crc32c(data)
+
+        monkeypatch.setattr(record_batches, "crc32c", checksum)
+
+    async with reading(kafka_broker.bootstrap) as reader:
+        wrong_for(reader_module.CORRUPT_TRIES_MAX)
+        reader.seek(place, 0)
+        assert await read_values(reader, 5) == numbered(5)
+        wrong_for(1000)
+        reader.seek(place, 0)
+        with pytest.raises(record_batches.CorruptBatch, match="checksum does not match") as raised:
+            await reader.poll(20.0)
+        assert looks == reader_module.CORRUPT_TRIES_MAX + 1
+        assert "--accept-gap" in raised.value.hint

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.kafka.ports import Commit
 from streamkit.kafka.records import FetchedBatch
-from streamkit.runtime import assign, commit, ingest, restore
+from streamkit.runtime import assign, commit, fetched, restore
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
@@ -182,7 +182,7 @@ def _shift_positions(patch: Any, by: int) -> None:
 
 def first_offset_ignored(patch: Any) -> None:
     """A batch entered in its middle is run from its beginning."""
-    patch(ingest, "_from_offset", lambda batch: iter(list(batch.records)))
+    patch(fetched, "_from_offset", lambda batch: iter(list(batch.records)))
 
 
 def landed_before_the_commit(patch: Any) -> None:

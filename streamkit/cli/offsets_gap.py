@@ -1,0 +1,148 @@
+"""A gap in the log: records that a pipeline was to read next, and that are gone. Finds it, and goes on behind it.
+
+Positions and state move on together. For every task that has committed, a new commit record says the new positions and
+keeps all else (state, event time), in one transaction with the group's positions, by a member of the group that is alone
+in it: a worker that starts meanwhile makes it fail as a whole.
+"""
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from streamkit.cli.offsets_plan import (
+    Move,
+    ResetPlan,
+    partitions_of,
+    positions_of,
+    require_no_open_transaction,
+)
+from streamkit.errors import Fenced, Misconfigured
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import (
+    Admin,
+    Commit,
+    Guarantee,
+    Log,
+    MemberOptions,
+    OutBatch,
+    StageTasks,
+    Writer,
+    WriterOptions,
+)
+from streamkit.model.ids import Position, TaskId, TopicPartition
+from streamkit.runtime.last_commits import last_commits
+from streamkit.state.changelog import CommitRecord
+from streamkit.state.keys import COMMIT_KEY
+
+# The place that `--accept-gap` names in the plan.
+GAP = "behind the gap"
+
+
+async def plan_gap(plan: Plan, log: Log) -> ResetPlan:
+    """The positions that lie outside their logs, and the nearest ones inside.
+
+    Raises:
+        Misconfigured: there is no gap, or a transaction is still open.
+    """
+    admin = log.admin()
+    await require_no_open_transaction(plan, admin)
+    records = await last_commits(plan, log)
+    inputs = await partitions_of([each.topic for stage in plan.stages for each in stage.inputs], admin)
+    group = await positions_of(plan, inputs, admin)
+    committed = {at: offset for record in records.values() for at, offset in record.places().items()}
+    moves = await _moves({**group, **committed}, inputs, admin)
+    if not moves:
+        raise Misconfigured(
+            f'every position of pipeline "{plan.name}" lies inside its log: there is no gap',
+            hint="`streamkit offsets show` shows the positions",
+        )
+    return ResetPlan(pipeline=plan.name, group=plan.name, to=GAP, moves=moves)
+
+
+async def _moves(
+    positions: Mapping[TopicPartition, int], inputs: list[TopicPartition], admin: Admin
+) -> list[Move]:
+    starts = await admin.start_offsets(inputs)
+    ends = await admin.end_offsets(inputs, committed=False)
+    moves = []
+    for at in inputs:
+        before = positions.get(at)
+        if before is None or starts[at] <= before <= ends[at]:
+            continue
+        after = starts[at] if before < starts[at] else ends[at]
+        lost = max(0, after - before)
+        moves.append(
+            Move(topic=at.topic, partition=at.partition, before=before, after=after, lost_records=lost)
+        )
+    return moves
+
+
+async def go_behind_gap(plan: Plan, log: Log, moves: list[Move]) -> None:
+    """Set these positions, in the group and in the commit records of the tasks that they belong to.
+
+    Raises:
+        Misconfigured: a worker has started meanwhile; nothing was changed.
+    """
+    # The prefix is that of the pipeline's workers: whoever restores a task may fence this name too.
+    writer_id = f"{plan.name}.accept-gap"
+    membership = log.membership(await _member(plan, log.admin(), writer_id))
+    writer = log.writer(WriterOptions(writer_id, Guarantee.EXACTLY_ONCE))
+    try:
+        assignment = await membership.join([])
+        if assignment.live_writers - {writer_id}:
+            raise _started(plan)
+        await writer.open()
+        after = {TopicPartition(move.topic, move.partition): move.after for move in moves}
+        records = _moved(await last_commits(plan, log), after, writer_id)
+        positions: dict[TopicPartition, int] = dict(after)
+        for record in records.values():
+            positions |= {at: Position(offset, str(record.span)) for at, offset in record.places().items()}
+        changelogs = [_written(plan, task, record, writer) for task, record in records.items()]
+        await writer.commit(Commit([], positions, assignment.member, changelogs))
+    except Fenced:
+        raise _started(plan) from None
+    finally:
+        await writer.close()
+        await membership.leave()
+
+
+async def _member(plan: Plan, admin: Admin, writer_id: str) -> MemberOptions:
+    """A member that owns every task for a moment."""
+    counts = await admin.partitions([stage.changelog for stage in plan.stages])
+    return MemberOptions(
+        group=plan.name,
+        writer_id=writer_id,
+        stages=tuple(StageTasks(stage.name, counts.get(stage.changelog, 0)) for stage in plan.stages),
+        topics=tuple(sorted({each.topic for stage in plan.stages for each in stage.inputs})),
+    )
+
+
+def _moved(
+    records: Mapping[TaskId, CommitRecord], after: Mapping[TopicPartition, int], writer_id: str
+) -> dict[TaskId, CommitRecord]:
+    """The next commit record of each task that has one of these positions: the same but for its positions."""
+    moved = {}
+    for task, record in records.items():
+        places = record.places()
+        if places.keys() & after.keys():
+            positions: dict[str, dict[int, int]] = {}
+            for at, offset in places.items():
+                positions.setdefault(at.topic, {})[at.partition] = after.get(at, offset)
+            moved[task] = msgspec.structs.replace(
+                record, positions=positions, span=record.span + 1, writer_id=writer_id
+            )
+    return moved
+
+
+def _written(plan: Plan, task: TaskId, record: CommitRecord, writer: Writer) -> OutBatch:
+    batch = writer.batch()
+    batch.append(0, int(time.time() * 1000), COMMIT_KEY, record.encode(), [])
+    return OutBatch(TopicPartition(plan.stage(task.stage).changelog, task.partition), batch, 1)
+
+
+def _started(plan: Plan) -> Misconfigured:
+    return Misconfigured(
+        f'a worker of pipeline "{plan.name}" has started meanwhile: nothing was changed',
+        hint="stop its workers first",
+    )
