@@ -31,15 +31,18 @@ async def last_commits(plan: Plan, log: Log) -> dict[TaskId, CommitRecord]:
     try:
         found: dict[TaskId, CommitRecord] = {}
         for place, task in places.items():
-            record = await _last(reader, place, starts[place], ends[place])
-            if record is not None:
-                found[task] = record
+            last = await find_last_commit(reader, place, starts[place], ends[place])
+            if last is not None:
+                found[task] = last[1]
         return found
     finally:
         await reader.close()
 
 
-async def _last(reader: Reader, place: TopicPartition, start: int, end: int) -> CommitRecord | None:
+async def find_last_commit(
+    reader: Reader, place: TopicPartition, start: int, end: int
+) -> tuple[int, CommitRecord] | None:
+    """The last commit record of a changelog between two offsets, and where it stands; None if there is none."""
     look_back = LOOK_BACK
     while start < end:
         first = max(start, end - look_back)
@@ -50,9 +53,11 @@ async def _last(reader: Reader, place: TopicPartition, start: int, end: int) -> 
     return None
 
 
-async def _last_between(reader: Reader, place: TopicPartition, at: int, end: int) -> CommitRecord | None:
+async def _last_between(
+    reader: Reader, place: TopicPartition, at: int, end: int
+) -> tuple[int, CommitRecord] | None:
     reader.seek(place, at)
-    found: CommitRecord | None = None
+    found: tuple[int, CommitRecord] | None = None
     while at < end:
         fetched = await reader.poll(ANSWER_S)
         if not fetched:
@@ -61,7 +66,7 @@ async def _last_between(reader: Reader, place: TopicPartition, at: int, end: int
             at = batch.next_offset
             for record in batch.own_records():
                 if record.key == COMMIT_KEY:
-                    found = CommitRecord.decode(record.value)
+                    found = (record.offset, CommitRecord.decode(record.value))
     reader.forget(place)
     return found
 

@@ -5,7 +5,7 @@ The order is what makes it safe:
     fence      a former owner that is dead is fenced by its name, so its open transaction ends now
     positions  the group's positions are stable: nothing is pending on them any more
     end        the changelog's end, open transactions included, is taken only now
-    copy       committed changelog records go into the store up to that end
+    copy       committed changelog records go into the store up to that end, whole spans only (`runtime/tail.py`)
     agree      commit record and group positions name the same place, or we stop
 
 The names of former owners stand in commit records: the last committed one, and those of transactions still open.
@@ -14,7 +14,7 @@ The names of former owners stand in commit records: the last committed one, and 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -22,12 +22,13 @@ import structlog
 from streamkit.errors import IncompatiblePlan, Retry, StateInUse
 from streamkit.graph.fingerprint import compare
 from streamkit.kafka.ports import Guarantee, Log, Reader
-from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.hanging import FENCED_S, LIVING_S, end_hanging, was_committed
 from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.prepare import TOMBSTONES_KEPT_MS
+from streamkit.runtime.tail import Tail
 from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
@@ -36,8 +37,10 @@ from streamkit.state.task_state import TaskState
 
 log = structlog.get_logger()
 
-# Rows gathered before they are written to the store: one sorted write of this many costs least per row.
+# Rows gathered before they are written to the store: one sorted write of this many costs least per row; values may be
+# large.
 ROWS_PER_WRITE = 20_000
+BYTES_PER_WRITE = 16 * 1024 * 1024
 # How long positions may stay pending before we look again who holds them.
 POSITIONS_WAIT_S = 0.5
 # Kafka keeps tombstones at least twice as long: what was deleted since a store was written is still told by the tail.
@@ -126,39 +129,47 @@ class Restoring:
     async def _bring_up(self, reader: Reader, store: StateStore, name: str) -> Restored:
         changelog = self._task.changelog
         local_birth = birth_of(store)
-        reader.seek(changelog, store.changelog_offset)
         stable = (await self._admin.end_offsets([changelog], committed=True))[changelog]
-        await self._copy(reader, store, stable)
+        tail = Tail(store.changelog_offset, await self._sure_to(reader, store.changelog_offset, stable))
+        reader.seek(changelog, tail.at)
+        await self._copy(reader, store, tail, stable)
         record = last_commit(store)
         if record is not None:
             await self._fence({record.writer_id})
         positions = await self._stable_positions()
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
-        await self._copy(reader, store, end)
+        await self._copy(reader, store, tail, end)
         record = last_commit(store)
         if local_birth is not None and record is not None and record.birth != local_birth:
             raise StaleStore(name)
-        return self._restored(store, record, positions)
+        return self._restored(store, record, positions, tail.strays)
 
-    async def _copy(self, reader: Reader, store: StateStore, end: int) -> None:
-        """Copy committed changelog records into the store until it stands at `end`."""
+    async def _sure_to(self, reader: Reader, start: int, end: int) -> int:
+        """Up to where (exclusive) a commit record is known to follow: a short tail waits for it in memory instead."""
+        if end - start <= ROWS_PER_WRITE:
+            return start
+        last = await find_last_commit(reader, self._task.changelog, start, end)
+        return start if last is None else last[0] + 1
+
+    async def _copy(self, reader: Reader, store: StateStore, tail: Tail, end: int) -> None:
+        """Copy committed changelog records into the store, whole spans only, until all up to `end` was read."""
         loop = asyncio.get_running_loop()
         moved_at = loop.time()
-        rows: dict[bytes, bytes | None] = {}
-        at = store.changelog_offset
-        while at < end:
+        while tail.at < end:
             fetched = await reader.poll(POSITIONS_WAIT_S)
-            if fetched or await self._end_open_transactions(loop.time() - moved_at, _span(store, rows)):
+            if fetched or await self._end_open_transactions(loop.time() - moved_at, _span(store, tail)):
                 moved_at = loop.time()
             for batch in fetched:
-                rows.update(_rows(batch))
-                at = batch.next_offset
-            if len(rows) >= ROWS_PER_WRITE:
-                store.apply(rows, at)
-                rows.clear()
+                tail.add(batch)
+            if len(tail.rows) >= ROWS_PER_WRITE or tail.rows_bytes >= BYTES_PER_WRITE:
+                self._write(store, tail)
                 await asyncio.sleep(0)
-        if rows or at != store.changelog_offset:
-            store.apply(rows, at)
+        if tail.rows or tail.whole_to != store.changelog_offset:
+            self._write(store, tail)
+
+    def _write(self, store: StateStore, tail: Tail) -> None:
+        store.apply(tail.rows, tail.whole_to)
+        tail.taken()
 
     async def _end_open_transactions(self, waited_s: float, known_span: int) -> bool:
         """See to it that what holds the changelog back ends: dead writers are fenced, forgotten transactions ended.
@@ -245,7 +256,11 @@ class Restoring:
             self._fenced.add(name)
 
     def _restored(
-        self, store: StateStore, record: CommitRecord | None, group: Mapping[TopicPartition, int]
+        self,
+        store: StateStore,
+        record: CommitRecord | None,
+        group: Mapping[TopicPartition, int],
+        strays: frozenset[bytes],
     ) -> Restored:
         """Check that everything agrees, and put it together."""
         task, ownership = self._task, self._ownership
@@ -254,7 +269,10 @@ class Restoring:
             task.stage.stores,
             cached_values_max=ownership.cached_values_max,
             flush_interval_s=ownership.state_flush_interval_s,
+            strays=strays,
         )
+        if strays:
+            log.info("rows without their commit record are passed over", task=str(task.id), rows=len(strays))
         if record is None:
             return Restored(state, dict(group), 0, uuid.uuid4().hex)
         if record.fingerprint != ownership.plan.fingerprint:
@@ -284,15 +302,10 @@ def agreed_positions(
             return {**group, **record}
 
 
-def _span(store: StateStore, rows: Mapping[bytes, bytes | None]) -> int:
+def _span(store: StateStore, tail: Tail) -> int:
     """The number of the last span that was copied so far."""
-    known = rows.get(COMMIT_KEY) or store.get(COMMIT_KEY)
+    known = tail.rows.get(COMMIT_KEY) or store.get(COMMIT_KEY)
     return 0 if known is None else CommitRecord.decode(known).span
-
-
-def _rows(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:
-    """The changelog records of a batch as rows of the store."""
-    return ((record.key, record.value) for record in batch.own_records() if record.key is not None)
 
 
 def require_compatible(stored: bytes | None, plan: PlanIdentity) -> None:

@@ -6,7 +6,7 @@ before it. Only committed rows reach the store: a failed commit is forgotten by 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, takewhile
 
@@ -50,8 +50,12 @@ class TaskState:
         *,
         cached_values_max: int,
         flush_interval_s: float = 1.0,
+        strays: Iterable[bytes] = (),
     ) -> None:
+        """`strays` are keys of which the changelog has a newer row that was never committed: `runtime/tail.py`."""
         self.store = store
+        # Sorted, or the changelog would depend on how a process orders its sets.
+        self._strays = sorted(strays)
         self._cached_values_max = cached_values_max
         self._flush_interval_s = flush_interval_s
         self._frozen: deque[Frozen] = deque()
@@ -108,12 +112,13 @@ class TaskState:
     def freeze(self) -> dict[bytes, bytes | None]:
         """End the span: its changed state as changelog records, key to value. The next span begins at once.
 
-        The caller may add reserved keys, and nothing else, to what it gets.
+        The caller may add reserved keys, and nothing else, to what it gets. The first span writes again what is true of
+        the stray keys.
 
         Raises:
             EncodeError: a value cannot be written; drop the span.
         """
-        frozen = Frozen({}, {})
+        frozen = Frozen({key: self.read(key) for key in self._strays}, {})
         for values in self._values.values():
             values.freeze(frozen.rows)
         for maps in self._maps.values():
@@ -136,6 +141,7 @@ class TaskState:
             raise Bug("a span was committed that is not the oldest frozen one")
         self._advance(changelog_offset)
         self._frozen.popleft()
+        self._strays.clear()
         self._pending.update(rows)
         self._pending_bytes += sum(map(len, filter(None, rows.values())))
         for prefix, changed in oldest.touched.items():

@@ -50,6 +50,15 @@ FORGETFUL = Bias(
     acts=(0, 1), settings={"cached_values_max": 0, "commit_interval_s": 0.0003, "slice_records": 1}
 )
 TROUBLE = Bias(acts=(8, 12))
+# Deaths between two batches, and again right after the next start; nothing is on disk.
+DEATHS = Bias(
+    shapes=("keyed",),
+    kinds=("kill_at",),
+    traps=("writer.produce", "writer.produce", "writer.positions"),
+    acts=(20, 30),
+    workers_max=1,
+    settings={"state_flush_interval_s": 100.0, "slice_records": 1, "commit_interval_s": 0.01},
+)
 # Shuffles that stay within a worker: one that is left alone, and several that are not.
 ALONE = Bias(shapes=("two_shuffles",), workers_max=1, acts=(0, 1), settings={"local_shuffle": True})
 TOGETHER = Bias(
@@ -92,6 +101,7 @@ MUTANTS = (
     Mutant("store claims more than it has", runtime.store_claims_more_than_it_has, 0),
     Mutant("frozen rows not read", runtime.frozen_rows_not_read, 9, FORGETFUL),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
+    Mutant("stray rows restored", runtime.stray_rows_restored, LOOSE_FROM + 12, DEATHS),
     Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, LOOSE_FROM + 20),
     Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, LOOSE_FROM + 26, STORMS),
     Mutant("at most once from the record", runtime.at_most_once_from_the_record, LOOSE_FROM + 3, STORMS),

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.kafka.ports import Commit
 from streamkit.kafka.records import FetchedBatch
-from streamkit.runtime import assign, commit, fetched, restore
+from streamkit.runtime import assign, commit, fetched, restore, tail
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
@@ -13,6 +13,7 @@ from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.ingest import FetchedIntake
 from streamkit.runtime.restore import Restoring
+from streamkit.runtime.tail import Tail
 from streamkit.runtime.task import Task
 from streamkit.state.memory import MemoryStore
 from streamkit.state.task_state import TaskState
@@ -43,12 +44,13 @@ def restore_end_before_the_fence(patch: Any) -> None:
         changelog = self._task.changelog
         reader.seek(changelog, store.changelog_offset)
         stable = (await self._admin.end_offsets([changelog], committed=True))[changelog]
-        await self._copy(reader, store, stable)
+        tail = Tail(store.changelog_offset, store.changelog_offset)
+        await self._copy(reader, store, tail, stable)
         record = restore.last_commit(store)
         if record is not None:
             await self._fence({record.writer_id})
         await self._stable_positions()
-        return self._restored(store, record, {})
+        return self._restored(store, record, {}, tail.strays)
 
     patch(Restoring, "_bring_up", broken)
 
@@ -100,9 +102,9 @@ def restore_ignores_the_tail(patch: Any) -> None:
     """A store that is there is taken as it is."""
     copy = Restoring._copy
 
-    async def broken(self: Restoring, reader: Any, store: Any, end: int) -> None:
+    async def broken(self: Restoring, reader: Any, store: Any, tail: Tail, end: int) -> None:
         if store.changelog_offset == 0:
-            await copy(self, reader, store, end)
+            await copy(self, reader, store, tail, end)
 
     patch(Restoring, "_copy", broken)
 
@@ -265,9 +267,20 @@ def frozen_rows_not_read(patch: Any) -> None:
 
 def tombstones_not_restored(patch: Any) -> None:
     """Deletions in the changelog are passed over."""
-    rows = restore._rows
+    rows = tail._rows
 
-    def broken(batch: FetchedBatch) -> Iterator[tuple[bytes, bytes | None]]:
-        return ((key, value) for key, value in rows(batch) if value is not None)
+    def broken(batch: FetchedBatch) -> Iterator[tuple[int, bytes, bytes | None]]:
+        return ((offset, key, value) for offset, key, value in rows(batch) if value is not None)
 
-    patch(restore, "_rows", broken)
+    patch(tail, "_rows", broken)
+
+
+def stray_rows_restored(patch: Any) -> None:
+    """Rows that no commit record follows are restored like those of a whole span."""
+    add = Tail.add
+
+    def broken(self: Tail, batch: FetchedBatch) -> None:
+        add(self, batch)
+        self._close(self.at)
+
+    patch(Tail, "add", broken)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory.network import Fate
 from tests.simulation.network import Trap
 from tests.simulation.scenario import Action, stream
@@ -127,5 +128,7 @@ class Nemesis:
         """The log cleaner passes over all changelogs."""
         self._world.trace.count("compact")
         for partition in self._world.changelogs():
-            self._world.remember_history(partition)
-            partition.compact()
+            history = self._world.remember_history(partition)
+            # What no commit record follows lies in the segment that is being written: only an append begins another.
+            commits = [offset for offset, (key, _, _) in history.items() if key == COMMIT_KEY]
+            partition.compact(max(commits, default=-1) + 1)

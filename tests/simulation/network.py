@@ -4,12 +4,15 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from streamkit.kafka.ports import Member
+from streamkit.kafka.ports import Batch, Member, WriterOptions
 from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory import MemoryLog
+from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.network import Fate, SeededNetwork
 from streamkit.testing.memory.transactions import Transactions
+from streamkit.testing.memory.writer import MemoryWriter
 
 R = TypeVar("R")
 
@@ -116,3 +119,28 @@ class AuditedTransactions(Transactions):
         """As the broker does, then remembered."""
         super().add_positions(writer_id, epoch, member, positions, now)
         self.given[writer_id, epoch] = (member, dict(positions))
+
+
+class SmallBatchWriter(MemoryWriter):
+    """Begins a new batch early, even one for each record, but takes records as large as any."""
+
+    full_at_bytes = 1
+
+    def batch(self, bytes_max: int | None = None) -> Batch:
+        """A new, empty output batch."""
+        return MemoryBatch(min(self.full_at_bytes, bytes_max or self.batch_bytes_max))
+
+
+class SmallBatchLog(MemoryLog):
+    """A log whose writers begin a new batch at this many bytes."""
+
+    def __init__(self, *args: Any, batch_bytes_max: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._batch_bytes_max = batch_bytes_max
+
+    def writer(self, options: WriterOptions) -> MemoryWriter:
+        """A new writer; call `open` before the first commit."""
+        writer = SmallBatchWriter(self._client, options)
+        writer.full_at_bytes = self._batch_bytes_max
+        self._writers.append(writer)
+        return writer

@@ -15,6 +15,9 @@ from tests.simulation.scenario import Scenario
 Written = Mapping[str, list[tuple[int, object]]]
 Letter = tuple[str, str, int]
 
+# Acts after which a worker is surely dead before another one has its tasks.
+CRASHES = ("kill", "kill_at", "stop", "join", "compact", "lose_disk")
+
 
 def events(scenario: Scenario) -> list[Event]:
     """Every input record that counts."""
@@ -71,6 +74,27 @@ def check_loose(scenario: Scenario, written: Written, got: list[Letter]) -> Iter
             yield f"I1: at least once lost {what} {lost}"
         if scenario.settings.guarantee == "at_most_once" and (more := sorted((has - should).items())):
             yield f"I1: at most once repeated {what} {more}"
+    if scenario.settings.guarantee == "at_least_once":
+        yield from _check_whole_spans(scenario, outs)
+
+
+def _check_whole_spans(scenario: Scenario, outs: list[Out]) -> Iterable[str]:
+    """I3: state and positions go together, even without a transaction: a record that is repeated finds its state again.
+
+    Where records are read from their source alone, and nobody is thought dead who is not.
+    """
+    if scenario.shape != "keyed" or any(action.kind not in CRASHES for action in scenario.actions):
+        return
+    seqs: dict[str, list[int]] = {}
+    for event in good(scenario):
+        seqs.setdefault(event.key, []).append(event.seq)
+    for out in outs:
+        before = seqs[out.key][: seqs[out.key].index(out.seq) + 1]
+        n, mark = len(before), before[-2] if len(before) % 2 == 0 else 0
+        wanted = (n, before[-2] if n > 1 else 0, sum(before[-RECENT:]), mark)
+        if (out.n, out.previous, out.recent, out.mark) != wanted:
+            yield f"I3: key {out.key}, record {out.seq}: state {wanted} wanted, {out} got"
+            return
 
 
 def _check_time(scenario: Scenario, written: Written) -> Iterable[str]:

@@ -9,6 +9,7 @@ import msgspec
 from streamkit.config import GuaranteeName, Settings
 from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
+from streamkit.testing.memory.batch import BATCH_BYTES_MAX
 from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, TIMED_SHAPES, Event, Fate, Out, Shape
 
 ActionKind = Literal[
@@ -101,6 +102,7 @@ class Scenario(msgspec.Struct, frozen=True):
     delay_s_max: float
     marker_delay_s_max: float
     survives: Literal["all", "some", "none"]
+    batch_bytes_max: int
     loads: tuple[Load, ...]
     actions: tuple[Action, ...]
 
@@ -136,6 +138,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
         delay_s_max=chance.choice((0.0005, 0.002, 0.01, 0.03)),
         marker_delay_s_max=chance.choice((0.0, 0.01, 0.2, 0.5)),
         survives=chance.choice(("all", "some", "some", "none")),
+        batch_bytes_max=_batch_bytes_max(seed),
         loads=_loads(stream(seed, "load"), shape, partitions, span_s, flaky=retries >= FLAKES),
         actions=_actions(stream(seed, "nemesis"), bias, settings, span_s),
     )
@@ -151,6 +154,13 @@ def _guarantee(seed: int) -> GuaranteeName:
     if seed < LOOSE_FROM:
         return "exactly_once"
     return stream(seed, "guarantee").choice(("at_least_once", "at_most_once"))
+
+
+def _batch_bytes_max(seed: int) -> int:
+    """Small ones where no transaction holds several together: a crash may come between any two."""
+    if seed < LOOSE_FROM:
+        return BATCH_BYTES_MAX
+    return stream(seed, "batches").choice((1, 200, BATCH_BYTES_MAX))
 
 
 def _settings(chance: Random, guarantee: GuaranteeName, *, is_local: bool) -> Settings:

@@ -16,7 +16,7 @@ from streamkit.state.store import StateStore
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Outcome, Transaction
-from tests.simulation.network import AuditedTransactions, SimNetwork, Trace
+from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
 from tests.simulation.pipelines import Event, Making
 from tests.simulation.scenario import EPOCH_MS, Load, Scenario, stream
 
@@ -59,10 +59,15 @@ class Life:
     """One process, from its start to its end."""
 
     def __init__(
-        self, broker: MemoryBroker, network: SimNetwork, disk: MemoryStores, fetch_bytes: int
+        self, broker: MemoryBroker, network: SimNetwork, disk: MemoryStores, scenario: Scenario
     ) -> None:
         self.network = network
-        self.log = MemoryLog(broker, network, fetch_bytes_max=fetch_bytes)
+        self.log = SmallBatchLog(
+            broker,
+            network,
+            fetch_bytes_max=scenario.fetch_bytes_max,
+            batch_bytes_max=scenario.batch_bytes_max,
+        )
         self.stores = LifeStores(disk)
         self.agent: Agent | None = None
         self.work: asyncio.Task[None] | None = None
@@ -188,7 +193,7 @@ class World:
         chance = stream(self.scenario.seed, f"network {name}")
         network = SimNetwork(name, chance, self.trace, self.scenario.delay_s_max)
         self.networks.append(network)
-        life = worker.life = Life(self.broker, network, worker.disk, self.scenario.fetch_bytes_max)
+        life = worker.life = Life(self.broker, network, worker.disk, self.scenario)
         self.trace.note(name, "starts")
         life.work = asyncio.create_task(self._live(worker, life), name=name)
 

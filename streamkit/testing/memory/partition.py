@@ -154,12 +154,13 @@ class MemoryPartition:
         while self.batches and self.batches[0].next_offset <= self.start_offset:
             del self.batches[0], self._bases[0]
 
-    def compact(self) -> None:
+    def compact(self, up_to: int | None = None) -> None:
         """Keep only the last committed record of each key below the stable offset, as the log cleaner does.
 
-        Offsets stay what they were, so holes appear. A record without a value stays: it says that the key is gone.
+        Offsets stay what they were, so holes appear. A record without a value stays: it says that the key is gone. From
+        `up_to` on lies the segment that is being written, which the cleaner leaves alone.
         """
-        limit = self.stable_offset
+        limit = self.stable_offset if up_to is None else min(up_to, self.stable_offset)
         last: dict[bytes | None, int] = {}
         settled = [batch for batch in self.batches if batch.next_offset <= limit]
         for batch in settled:
