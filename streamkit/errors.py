@@ -104,6 +104,18 @@ class EncodeError(UserCodeError):
     code = "SK420"
 
 
+class DataRefused(EncodeError):
+    """The broker refused a commit for what a batch of it holds; `topic` is where that batch was going."""
+
+    code = "SK430"
+
+    def __init__(
+        self, problem: str, *, topic: str, where: str = "", detail: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(problem, where=where, detail=detail, hint=hint)
+        self.topic = topic
+
+
 class Misconfigured(StreamkitError):
     """A person must change something before we can start."""
 

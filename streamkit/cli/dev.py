@@ -15,6 +15,8 @@ from streamkit.errors import Misconfigured
 from streamkit.testing.broker import Broker, start_broker
 
 BROKERS_VARIABLE = "STREAMKIT_BROKERS"
+# Kafka's own default. Brokers for tests keep everything for ever, which would hide that old records are deleted.
+SETTINGS = {"log.retention.ms": "604800000"}
 
 
 class DevBroker(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ def dev(
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with working("starting Kafka") as progress:
-        broker = start_broker(nodes, on_progress=progress)
+        broker = start_broker(nodes, on_progress=progress, extra=SETTINGS)
     with broker:
         _introduce(broker, nodes, output)
         with contextlib.suppress(KeyboardInterrupt):

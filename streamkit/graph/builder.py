@@ -138,12 +138,20 @@ class Builder:
         )
 
     def write(
-        self, parent: Node, topic: Topic[Any], key_fn: Callable[[Any], Any] | None, name: str | None
+        self,
+        parent: Node,
+        topic: Topic[Any],
+        key_fn: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+        *,
+        is_late: bool = False,
     ) -> Operation:
         """End a stream in a topic."""
         self._declare(topic)
         require_writable(parent.value_type, None if key_fn else parent.key_type, topic)
-        step = WriteStep(name or f"write_{topic.name}", topic.name, topic.value_type, topic.key_type, key_fn)
+        step = WriteStep(
+            name or f"write_{topic.name}", topic.name, topic.value_type, topic.key_type, key_fn, is_late
+        )
         return self.operate(parent, "write", step, value_type=topic.value_type, is_named=name is not None)
 
     def known_type(self, node: Node, *, needed_by: str) -> Any:

@@ -261,7 +261,7 @@ class Windowed(Generic[K, T]):
             written = builder.operate(
                 node, "flat_map", too_late, value_type=parent.value_type, is_named=False
             )
-            builder.write(written, self._late, None, None)
+            builder.write(written, self._late, is_late=True)
             results = Filter(f"{step.name}_on_time", is_result)
             node = builder.operate(node, "filter", results, value_type=value_type, is_named=False)
         return stream.Keyed(builder, node, self._origin)

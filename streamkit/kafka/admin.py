@@ -92,7 +92,7 @@ class KafkaAdmin:
         return sorted(t.name for t in known.topics if not t.internal and not t.name.startswith("__"))
 
     async def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """Partitions, replication and what was configured on the topic itself."""
+        """Partitions, replication and configuration."""
         states = await self._existing(topics)
         if not states:
             return {}
@@ -105,7 +105,8 @@ class KafkaAdmin:
                 name=state.name,
                 partitions=len(state.partitions),
                 replication=min((p.replicas for p in state.partitions), default=0),
-                config=configs[state.name],
+                config=configs[state.name].own,
+                effective=configs[state.name].effective,
             )
             for state in states
             if state.name in configs
@@ -291,8 +292,8 @@ class KafkaAdmin:
 
     async def _check_configured(self, topic: str, config: Mapping[str, str]) -> None:
         for shown in await self._ask_all(calls.describe_configs([topic])):
-            entries = shown.get(topic, {})
-            if any(entries.get(key) != value.replace(" ", "") for key, value in config.items()):
+            own = shown[topic].own if topic in shown else {}
+            if any(own.get(key) != value.replace(" ", "") for key, value in config.items()):
                 raise _Passing("not every broker shows it", Verdict.AGAIN)
 
     async def _offsets(

@@ -75,6 +75,13 @@ class Noted(NamedTuple):
     position: Position
 
 
+class Config(NamedTuple):
+    """How a topic is configured: what was set on it, and all that counts for it, wherever it comes from."""
+
+    own: dict[str, str]
+    effective: dict[str, str]
+
+
 class Group(NamedTuple):
     """A group as its coordinator sees it."""
 
@@ -209,13 +216,13 @@ def _read_altered(fields: Fields) -> list[Outcome]:
     return outcomes
 
 
-def describe_configs(topics: Sequence[str]) -> Call[dict[str, dict[str, str]]]:
-    """What was set on these topics themselves; a topic that is missing has no entry."""
+def describe_configs(topics: Sequence[str]) -> Call[dict[str, Config]]:
+    """How these topics are configured; one that is missing has no entry."""
     resources = [_INT8.pack(_TOPIC_RESOURCE) + compact_string(name) + _NULL + _NO_TAGS for name in topics]
     return Call(32, 4, compact_array(resources) + b"\0\0" + _NO_TAGS, _read_configs)
 
 
-def _read_configs(fields: Fields) -> dict[str, dict[str, str]]:
+def _read_configs(fields: Fields) -> dict[str, Config]:
     fields.int32()
     configs = {}
     for _ in range(fields.compact_count()):
@@ -226,7 +233,8 @@ def _read_configs(fields: Fields) -> dict[str, dict[str, str]]:
         entries = [_read_entry(fields) for _ in range(fields.compact_count())]
         fields.tags()
         if code == 0:
-            configs[name] = {key: value for key, value, source in entries if source == _FROM_THE_TOPIC}
+            own = {key: value for key, value, source in entries if source == _FROM_THE_TOPIC}
+            configs[name] = Config(own, {key: value for key, value, _ in entries})
     return configs
 
 

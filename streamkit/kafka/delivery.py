@@ -1,15 +1,16 @@
 """Getting batches onto their partitions: rounds, leaders, and an acknowledgement for every one.
 
-A round holds at most one batch per partition, because a Produce request does. All partitions of a leader travel in
-one request, leaders are asked in parallel. A batch that must be sent again is sent as the very same bytes with the
+A round holds at most one batch per partition, because a Produce request does. The partitions of a leader travel in
+one request, or in several if they are many and full; leaders are asked in parallel. A batch that must be sent again is sent as the very same bytes with the
 same sequence number: the broker keeps one copy.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from streamkit.errors import Bug, WriterDead
+from streamkit.errors import Bug, DataRefused, WriterDead
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.coordinator import Pauses
 from streamkit.kafka.error_codes import PRODUCE, Code, Verdict, error_for, name_of
@@ -19,6 +20,10 @@ from streamkit.kafka.transaction_calls import NOBODY, Identity
 from streamkit.model.ids import TopicPartition
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # Kafka's sequence numbers go on at 0 after 2**31 - 1
+
+
+# A broker closes the connection of whoever sends more than socket.request.max.bytes, by default 100 MB, and says nothing.
+REQUEST_BYTES_MAX = 32 * 1024 * 1024
 
 
 class Sequences:
@@ -60,6 +65,28 @@ def in_rounds(batches: Sequence[OutBatch]) -> list[list[OutBatch]]:
     return rounds
 
 
+def in_requests(
+    partitions: list[TopicPartition], content: Mapping[TopicPartition, bytes]
+) -> list[list[TopicPartition]]:
+    """Split partitions into requests that a broker takes."""
+    if len(partitions) == 1:
+        return [partitions]
+    requests: list[list[TopicPartition]] = []
+    room = -1
+    for partition in partitions:
+        size = len(content[partition])
+        if room < size:
+            requests.append([])
+            room = REQUEST_BYTES_MAX
+        requests[-1].append(partition)
+        room -= size
+    return requests
+
+
+# The partitions of one request, and what the broker says of each; None if it said nothing.
+Answer = tuple[list[TopicPartition], list[Ack] | None]
+
+
 class Delivery:
     """Sends rounds for one writer. Callers bound the wait; `trouble` then says what it waited for."""
 
@@ -88,7 +115,7 @@ class Delivery:
         """Write every batch; returns, per partition, the offset after its last record.
 
         Raises:
-            Fenced, EncodeError, Misconfigured, WriterDead: by the table of error codes.
+            Fenced, DataRefused, Misconfigured, WriterDead: by the table of error codes.
         """
         ends: dict[TopicPartition, int] = {}
         for batch_round in in_rounds(batches):
@@ -139,15 +166,25 @@ class Delivery:
 
     async def _ask_all(
         self, by_leader: dict[int, list[TopicPartition]], waiting: dict[TopicPartition, bytes]
-    ) -> list[tuple[list[TopicPartition], list[Ack] | None]]:
-        """Every leader's answer, or None where there was none."""
-        asking = [
-            self._ask(leader, [(partition, waiting[partition]) for partition in partitions])
-            for leader, partitions in by_leader.items()
-        ]
+    ) -> list[Answer]:
+        """The answers of every leader."""
+        asking = [self._ask_leader(leader, led, waiting) for leader, led in by_leader.items()]
         # One leader is the common case; it needs no task of its own.
-        answers = [await asking[0]] if len(asking) == 1 else await asyncio.gather(*asking)
-        return list(zip(by_leader.values(), answers, strict=True))
+        if len(asking) == 1:
+            return await asking[0]
+        return list(chain.from_iterable(await asyncio.gather(*asking)))
+
+    async def _ask_leader(
+        self, leader: int, partitions: list[TopicPartition], waiting: dict[TopicPartition, bytes]
+    ) -> list[Answer]:
+        """One request after the other, until one gets no answer: what is behind it was not sent, and waits."""
+        answers: list[Answer] = []
+        for part in in_requests(partitions, waiting):
+            acks = await self._ask(leader, [(partition, waiting[partition]) for partition in part])
+            answers.append((part, acks))
+            if acks is None:
+                break
+        return answers
 
     async def _ask(self, leader: int, batches: list[tuple[TopicPartition, bytes]]) -> list[Ack] | None:
         call = produce(self.version, self._writer_id, self._timeout_ms, batches)
@@ -170,6 +207,8 @@ class Delivery:
             verdict = PRODUCE.get(ack.code, Verdict.DEAD)
             if ack.code == Code.DUPLICATE_SEQUENCE_NUMBER and ack.partition in resent:
                 verdict = Verdict.DONE
+            if verdict is Verdict.REFUSED:
+                raise _refused(ack)
             if verdict.value > Verdict.DOUBT.value:
                 raise error_for(
                     verdict, ack.code, doing="Produce", where=str(ack.partition), detail=ack.message
@@ -185,6 +224,17 @@ class Delivery:
                 resent.add(ack.partition)
             worst = max(worst, verdict, key=lambda v: v.value)
         return worst
+
+
+def _refused(ack: Ack) -> DataRefused:
+    said = f"Produce answered {name_of(ack.code)}"
+    return DataRefused(
+        "the broker refused the data",
+        topic=ack.partition.topic,
+        where=str(ack.partition),
+        detail=f"{said}: {ack.message}" if ack.message else said,
+        hint="compare the record with the topic's max.message.bytes, cleanup.policy and message.timestamp.*",
+    )
 
 
 def _check_complete(partitions: list[TopicPartition], acks: list[Ack]) -> None:

@@ -7,7 +7,7 @@ means `DEAD`: we send nothing more under this epoch. The tables are the measured
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 
-from streamkit.errors import EncodeError, Fenced, Misconfigured, StreamkitError, WriterDead
+from streamkit.errors import Fenced, Misconfigured, StreamkitError, WriterDead
 
 
 class Code(IntEnum):
@@ -172,11 +172,6 @@ def worst(codes: Iterable[int], table: Table) -> tuple[Verdict, int]:
 
 _ERRORS: Mapping[Verdict, tuple[type[StreamkitError], str, str]] = {
     Verdict.FENCED: (Fenced, "the broker refused us as a former owner", ""),
-    Verdict.REFUSED: (
-        EncodeError,
-        "the broker refused the data",
-        "compare the record with the topic's max.message.bytes and its other limits",
-    ),
     Verdict.FORBIDDEN: (
         Misconfigured,
         "the broker refused the request",

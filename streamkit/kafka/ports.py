@@ -72,6 +72,10 @@ class Batch(Protocol):
         """Add record number `index` (0, 1, 2, ...); None if it does not fit any more and was not added."""
         ...
 
+    def size(self) -> int:
+        """How many bytes wait here for the writer."""
+        ...
+
 
 class OutBatch(msgspec.Struct):
     """A finished output batch and where it goes. Batches of one partition are written in the order given."""
@@ -138,8 +142,8 @@ class Writer(Protocol):
         Raises:
             Fenced: we are not the owner any more (generation, member or epoch); nothing of it was committed.
             WriterDead: the outcome is not known; the writer refuses everything until `open`.
-            EncodeError: the broker refuses this data (too large, not allowed); nothing of it was committed and the
-                writer refuses everything until `open`.
+            DataRefused: the broker does not take some of this data (too large, no key, its timestamp); under
+                EXACTLY_ONCE nothing of it was committed. The writer refuses everything until `open`.
         """
         ...
 
@@ -203,12 +207,17 @@ class TopicSpec(msgspec.Struct, frozen=True):
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic as the broker has it."""
+    """A topic as the broker has it.
+
+    `config` is what was set on the topic itself, `effective` everything that counts for it, the broker's own settings and
+    defaults included.
+    """
 
     name: str
     partitions: int
     replication: int
     config: Mapping[str, str]
+    effective: Mapping[str, str] = {}
 
 
 class Admin(Protocol):
@@ -223,7 +232,7 @@ class Admin(Protocol):
         ...
 
     async def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """Partitions, replication and the configuration entries that differ from the broker's defaults."""
+        """Partitions, replication and configuration of each topic that exists."""
         ...
 
     async def create(self, topics: Sequence[TopicSpec]) -> None:

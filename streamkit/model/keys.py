@@ -9,7 +9,7 @@ import struct
 from functools import lru_cache
 from typing import TypeVar
 
-from streamkit.errors import Bug
+from streamkit.errors import Bug, EncodeError
 from streamkit.model.ids import KEY_GROUPS
 
 # A map forgets everything when it holds this many keys: about 100 MB, then it starts again from the hot keys.
@@ -59,18 +59,28 @@ def shuffle_partition(key: bytes, partitions: int) -> int:
 class KafkaPartitions(dict[bytes | None, int]):
     """key -> partition of a sink topic, by Kafka's default partitioner.
 
-    Records without a key stay on one partition until `rotate`, so that their batches fill up.
+    Records without a key stay on one partition until `rotate`, so that their batches fill up; or they are refused.
     """
 
     def __init__(self, partitions: int) -> None:
         super().__init__()
         self.partitions = partitions
         self._keyless = 0
+        self._compacted: str | None = None
 
     def __missing__(self, key: bytes | None) -> int:
         if key is None:
+            if self._compacted is not None:
+                raise EncodeError(
+                    f'a record without a key for topic "{self._compacted}", which is compacted',
+                    hint="give it a key, with key_by() or write(key=...), or set the topic's cleanup.policy to delete",
+                )
             return self._keyless
         return _remember(self, key, kafka_partition(key, self.partitions))
+
+    def needs_key(self, topic: str) -> None:
+        """Refuse records without a key from now on: this topic is compacted."""
+        self._compacted = topic
 
     def rotate(self) -> None:
         """Send records without a key to the next partition from now on."""

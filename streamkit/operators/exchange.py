@@ -26,11 +26,17 @@ _ENCODE_KEY = (
 )
 
 
+# Says what time a record was about, where its own timestamp may be another: that of a broker that goes by its clock.
+TIMESTAMP_HEADER = "streamkit.timestamp"
+_WITH_TIMESTAMP = ('headers = [(TIMESTAMP_HEADER, b"%d" % timestamp)]',)
+
+
 class WriteStep(InlineStep, frozen=True):
     """Write every record to a topic that others read.
 
     The key goes out with the bytes it came with, unless `key_fn` makes a new one from the value. A value of None is
-    written as a record without a value (a tombstone) if the topic's type allows None.
+    written as a record without a value (a tombstone) if the topic's type allows None. Late records carry their time in
+    a header too.
     """
 
     name: str
@@ -38,13 +44,14 @@ class WriteStep(InlineStep, frozen=True):
     value_type: Any
     key_type: Any = str
     key_fn: Callable[[Any], Any] | None = None
+    is_late: bool = False
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
     def code(self, scope: Scope) -> Code:
         """As `InlineStep.code`."""
         codec = value_codec(self.value_type)
-        out = scope.output(self.topic)
+        out = self._output(scope)
         names = {
             **out.names,
             "encode": nullable(codec.encode) if codec.nullable else codec.encode,
@@ -60,6 +67,14 @@ class WriteStep(InlineStep, frozen=True):
         }
         lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *_ENCODE_VALUE, *out.lines)
         return Code(self.name, lines, names, is_end=True)
+
+    def _output(self, scope: Scope) -> Code:
+        out = scope.output(self.topic)
+        if not self.is_late:
+            return out
+        names = {name: thing for name, thing in out.names.items() if name != "headers"}
+        names["TIMESTAMP_HEADER"] = TIMESTAMP_HEADER
+        return Code(out.step, (*_WITH_TIMESTAMP, *out.lines), names)
 
     def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:  # noqa: ARG002 - its cause says it
         return self._unwritable("value", value, self.value_type)

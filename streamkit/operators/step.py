@@ -86,7 +86,8 @@ class Scope(Protocol):
     def output(self, topic: str) -> Code:
         """The statements that put a record into the span's batch of the right partition of an output topic.
 
-        They are about `out_key`, `data` (bytes, or None) and `timestamp`, and become part of the step that writes.
+        They are about `out_key`, `data` (bytes, or None) and `timestamp`, and become part of the step that writes. One
+        that has `headers` for its records leaves that name out of theirs, and sets it.
         """
         ...
 

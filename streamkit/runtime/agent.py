@@ -26,6 +26,7 @@ from streamkit.runtime.emit import Lane, Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
+from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
@@ -55,7 +56,7 @@ class Parts(msgspec.Struct):
     stores: StateStores
     settings: Settings
     partition_counts: dict[str, int]
-    batch_limits: dict[str, int]
+    limits: dict[str, TopicLimits]
     now_ms: Callable[[], int]
 
 
@@ -67,7 +68,7 @@ class Agent:
         self._parts = parts
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
-        self._outbox = Outbox(parts.writer, parts.batch_limits)
+        self._outbox = Outbox(parts.writer, parts.limits)
         self._outputs: dict[str, Code] = output_codes(parts.plan, self._outbox, parts.partition_counts)
         letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
         self._failures = Failures(parts.plan.on_error, letters)

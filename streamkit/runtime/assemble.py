@@ -68,7 +68,7 @@ async def assemble(
             stores=stores,
             settings=settings,
             partition_counts=prepared.partition_counts,
-            batch_limits=prepared.batch_limits,
+            limits=prepared.limits,
             now_ms=now_ms,
         )
     )

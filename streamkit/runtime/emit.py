@@ -6,16 +6,20 @@ batches and commits them. Nothing is sent before the commit: under exactly-once 
 
 from collections.abc import Mapping
 
+import structlog
+
 from streamkit.errors import EncodeError
 from streamkit.kafka.ports import Batch, OutBatch, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.keys import KafkaPartitions
 from streamkit.operators.step import Code
+from streamkit.runtime.limits import TopicLimits
 
-# A broker refuses records whose timestamp is more than an hour ahead of its clock (message.timestamp.after.max.ms). The end
-# of a window may be: such a record goes out with the latest timestamp that is allowed, less a minute for the clocks.
-AHEAD_MS_MAX = 59 * 60 * 1000
+log = structlog.get_logger()
+
+# By how much the broker's clock may differ from ours, and a span may last, where a topic bounds its timestamps.
+CLOCKS_MS = 60_000
 
 NO_HEADERS: list[tuple[str, bytes | None]] = []
 # What the record format adds to key and value, generously.
@@ -25,17 +29,51 @@ RECORD_OVERHEAD_BYTES = 128
 class Lane:
     """The open batches of one output topic, one per partition, and the full ones before them."""
 
-    def __init__(self, topic: str, partitions: int, writer: Writer, batch_bytes_max: int) -> None:
+    def __init__(self, topic: str, partitions: int, writer: Writer, limits: TopicLimits) -> None:
         self.topic = topic
         # What a broker takes as a timestamp. Shuffles carry any event time: their broker goes by its own clock.
         self.earliest, self.latest = MIN_TIME, MAX_TIME
+        # What the broker keeps for a while; what is older it deletes soon, and that is said once.
+        self._kept_from = MIN_TIME
+        self._is_warned = False
         self.batches: list[Batch | None] = [None] * partitions
         self.counts = [0] * partitions
         self.full: list[OutBatch] = []
-        self.batch_bytes_max = batch_bytes_max
         self._writer = writer
+        self.learn(limits)
         # Partitions whose records stay in this worker: see `runtime/local.py`.
         self._doors: set[int] = set()
+
+    def learn(self, limits: TopicLimits) -> None:
+        """Go by these rules from the next batch on."""
+        self.limits = limits
+        # Batches stay below the broker's default; a single record may be as large as its topic allows.
+        self.record_bytes_max = limits.record_bytes_max or self._writer.batch_bytes_max
+        self.batch_bytes_max = min(self.record_bytes_max, self._writer.batch_bytes_max)
+
+    def begin_span(self, now_ms: int) -> None:
+        """Know from now on what is too old and what too far ahead."""
+        before, after, kept = self.limits.before_ms_max, self.limits.after_ms_max, self.limits.retention_ms
+        self.earliest = 0 if before is None else max(0, now_ms - before + min(CLOCKS_MS, before // 2))
+        self.latest = MAX_TIME if after is None else now_ms + after - min(CLOCKS_MS, after // 2)
+        self._kept_from = MIN_TIME if kept is None or self._is_warned else now_ms - kept
+
+    def fit(self, timestamp: int) -> int:
+        """A timestamp that the broker takes, for one that it would not.
+
+        One that is too far ahead becomes the latest allowed: the end of a window may well be, and what it holds is
+        right. An old one is what the record is about, and a topic that bounds them does not want it.
+
+        Raises:
+            EncodeError: it is too old.
+        """
+        if max(timestamp, 0) < self.earliest:
+            raise EncodeError(
+                f'a timestamp of {timestamp} is older than topic "{self.topic}" accepts',
+                detail=f"message.timestamp.before.max.ms is {self.limits.before_ms_max}",
+                hint="raise message.timestamp.before.max.ms of the topic, or write such records to another one",
+            )
+        return min(max(timestamp, 0), self.latest)
 
     def add(
         self,
@@ -45,7 +83,7 @@ class Lane:
         timestamp: int,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Append to the open batch of this partition; start a new one if it is full."""
+        """Append to the open batch of this partition, with the nearest timestamp that the topic takes."""
         timestamp = min(max(timestamp, self.earliest), self.latest)
         batch = self.batches[partition]
         count = self.counts[partition]
@@ -72,16 +110,30 @@ class Lane:
     ) -> None:
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
         size += sum(len(name) + len(content or b"") for name, content in headers)
-        if size > self.batch_bytes_max:
+        if size > self.record_bytes_max:
             raise EncodeError(
-                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self.batch_bytes_max})',
-                hint="write smaller values, or raise max.message.bytes of the topic",
+                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self.record_bytes_max})',
+                hint="write smaller values, or raise max.message.bytes of the topic and start the worker again",
             )
+        if timestamp < self._kept_from:
+            self._warn(timestamp)
         self._put_aside(partition)
         batch = self._writer.batch(self.batch_bytes_max)
         batch.append(0, timestamp, key, value, headers)
         self.batches[partition] = batch
         self.counts[partition] = 1
+
+    def _warn(self, timestamp: int) -> None:
+        """Say that the broker will delete what it is given; looked at once per batch, so that no record pays for it."""
+        self._is_warned = True
+        self._kept_from = MIN_TIME
+        log.warning(
+            "records are older than their topic keeps them: the broker deletes them soon",
+            topic=self.topic,
+            timestamp=timestamp,
+            retention_ms=self.limits.retention_ms,
+            hint="raise retention.ms of the topic, or set its message.timestamp.type to LogAppendTime",
+        )
 
     def _put_aside(self, partition: int) -> None:
         batch = self.batches[partition]
@@ -103,6 +155,12 @@ class Lane:
         self._doors.clear()
 
     @property
+    def bytes_waiting(self) -> int:
+        """About how many bytes wait here for the commit, in full batches and in open ones."""
+        full = len(self.full) * self.batch_bytes_max
+        return full + sum([batch.size() for batch in self.batches if batch is not None])
+
+    @property
     def is_filled(self) -> bool:
         """Whether records wait here for the commit."""
         return bool(self.full) or any(
@@ -121,18 +179,18 @@ class Lane:
 class Outbox:
     """All output of the open span, of every task of the worker."""
 
-    def __init__(self, writer: Writer, limits: Mapping[str, int] | None = None) -> None:
-        """`limits` are the largest batches, in bytes, of topics that take less than the writer would send."""
+    def __init__(self, writer: Writer, limits: Mapping[str, TopicLimits] | None = None) -> None:
+        """`limits` are the rules of the topics; one without rules is taken for a Kafka 4 topic with its defaults."""
         self._writer = writer
         self._limits = limits or {}
         self._lanes: dict[str, Lane] = {}
-        self._keyless: list[KafkaPartitions] = []
-        self._bounded: list[Lane] = []
+        self._sinks: dict[str, KafkaPartitions] = {}
+        self._bounded: dict[str, Lane] = {}
 
     @property
     def bytes_waiting(self) -> int:
-        """About how many bytes of full batches are waiting for the commit."""
-        return sum(len(lane.full) for lane in self._lanes.values()) * self._writer.batch_bytes_max
+        """About how many bytes are waiting for the commit; asked between two slices, so that no record is counted."""
+        return sum(lane.bytes_waiting for lane in self._lanes.values())
 
     @property
     def is_filled(self) -> bool:
@@ -143,32 +201,35 @@ class Outbox:
         """The lane of a topic; made at the first call."""
         lane = self._lanes.get(topic)
         if lane is None:
-            limit = min(self._limits.get(topic, self._writer.batch_bytes_max), self._writer.batch_bytes_max)
-            lane = self._lanes[topic] = Lane(topic, partitions, self._writer, limit)
+            limits = self._limits.get(topic, TopicLimits())
+            lane = self._lanes[topic] = Lane(topic, partitions, self._writer, limits)
         return lane
 
     def append_code(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Code:
         """The statements that append to the right partition of a topic; see `Scope.output`."""
         lane = self.lane(topic, partitions)
         if not isinstance(partition_of, KafkaPartitions):
-            return _append_code(lane, partition_of, is_bounded=False)
-        self._keyless.append(partition_of)
-        return _append_code(self.bound(lane), partition_of, is_bounded=True)
+            return _append_code(lane, partition_of, ())
+        self._sinks[topic] = partition_of
+        if lane.limits.needs_key:
+            partition_of.needs_key(topic)
+        bound = _BOUND if lane.limits.before_ms_max is None else _BOUND_BOTH
+        return _append_code(self.bound(lane), partition_of, bound)
 
     def bound(self, lane: Lane) -> Lane:
         """Let nothing into this lane that a broker would refuse for its timestamp."""
         lane.earliest = 0
-        self._bounded.append(lane)
+        self._bounded[lane.topic] = lane
         return lane
 
     def begin_span(self, now_ms: int) -> None:
-        """Know what is too far ahead from now on."""
-        for lane in self._bounded:
-            lane.latest = now_ms + AHEAD_MS_MAX
+        """Know what is too old and what too far ahead from now on."""
+        for lane in self._bounded.values():
+            lane.begin_span(now_ms)
 
     def take(self) -> list[OutBatch]:
         """Every batch of the span; the outbox is empty afterwards."""
-        for partitions in self._keyless:
+        for partitions in self._sinks.values():
             partitions.rotate()
         return [batch for lane in self._lanes.values() for batch in lane.take()]
 
@@ -183,21 +244,23 @@ _APPEND = (
     "partition = partition_of[out_key]",
     "batch = batches[partition]",
     "count = counts[partition]",
-    "if batch is None or batch.append(count, timestamp, out_key, data, NO_HEADERS) is None:",
-    "    start(partition, out_key, data, timestamp, NO_HEADERS)",
+    "if batch is None or batch.append(count, timestamp, out_key, data, headers) is None:",
+    "    start(partition, out_key, data, timestamp, headers)",
     "else:",
     "    counts[partition] = count + 1",
 )
-_BOUND = ("if not 0 <= timestamp <= lane.latest: timestamp = min(max(timestamp, 0), lane.latest)",)
+# Hardly a topic bounds how old its records may be: only those look it up.
+_BOUND = ("if not 0 <= timestamp <= lane.latest: timestamp = lane.fit(timestamp)",)
+_BOUND_BOTH = ("if not lane.earliest <= timestamp <= lane.latest: timestamp = lane.fit(timestamp)",)
 
 
-def _append_code(lane: Lane, partition_of: Mapping[bytes | None, int], *, is_bounded: bool) -> Code:
+def _append_code(lane: Lane, partition_of: Mapping[bytes | None, int], bound: tuple[str, ...]) -> Code:
     names = {
         "lane": lane,
         "partition_of": partition_of,
         "batches": lane.batches,
         "counts": lane.counts,
         "start": lane._start,  # noqa: SLF001 - the slow half of the same idea, in this file
-        "NO_HEADERS": NO_HEADERS,
+        "headers": NO_HEADERS,
     }
-    return Code("", (*_BOUND, *_APPEND) if is_bounded else _APPEND, names)
+    return Code("", (*bound, *_APPEND), names)

@@ -78,6 +78,10 @@ class HandedBatch:
         self.records.append(HandedRecord(timestamp, key, value, headers))
         return index
 
+    def size(self) -> int:
+        """Nothing: none of it is for the writer."""
+        return 0
+
 
 class HandedIntake(Intake):
     """Records that were handed over, on their way into their task."""
@@ -259,7 +263,7 @@ class LocalShuffles:
         for topic, lane in reversed(list(self._lanes.items())):
             for at, task in self._roster.owner_of.items():
                 if at.topic == topic:
-                    batch = HandedBatch(lane.batch_bytes_max)
+                    batch = HandedBatch(lane.record_bytes_max)
                     lane.open_door(at.partition, batch)
                     self._doors.append(Door(at, task, batch))
         log.info("shuffles within this worker go by memory", partitions=len(self._doors))

@@ -13,7 +13,8 @@ import structlog
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
-from streamkit.kafka.ports import Admin, TopicInfo, TopicSpec
+from streamkit.kafka.ports import Admin, TopicSpec
+from streamkit.runtime.limits import TopicLimits, limits_of
 
 log = structlog.get_logger()
 
@@ -34,9 +35,8 @@ CHANGELOG_CONFIG = {
     "min.cleanable.dirty.ratio": "0.3",
     "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
 }
-# What a batch needs beside its records, generously: the topic's limit counts it too.
-BATCH_HEAD_BYTES = 128
-DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "2592000000"}
+# A dead letter is as old as its record, and must be kept from the day on which it was set aside.
+DEAD_LETTER_CONFIG = {**_BROKER_TIME, "cleanup.policy": "delete", "retention.ms": "2592000000"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -53,9 +53,11 @@ class Prepared(msgspec.Struct, frozen=True):
 
     plan: Plan
     partition_counts: dict[str, int]
-    batch_limits: dict[str, int]
+    limits: dict[str, TopicLimits]
     missing: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
+    # Whether there is a dead-letter topic that goes by the records' timestamps, as older versions made it.
+    has_fleeting_letters: bool = False
 
     def require(self) -> None:
         """Raise for the first thing that a person must change.
@@ -84,17 +86,11 @@ async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> P
         if have is None:
             missing.append(spec)
         findings.append(_internal_topic(spec, have))
-    limits = batch_limits(await admin.describe(existing))
-    return Prepared(resolved, counts, limits, tuple(missing), tuple(findings))
-
-
-def batch_limits(topics: Mapping[str, TopicInfo]) -> dict[str, int]:
-    """The largest batch of each topic that has a limit of its own; a broker refuses a larger one as a whole."""
-    return {
-        name: int(limit) - BATCH_HEAD_BYTES
-        for name, info in topics.items()
-        if (limit := info.config.get("max.message.bytes")) is not None
-    }
+    described = await admin.describe(existing)
+    limits = {name: limits_of(info) for name, info in described.items()}
+    letters = described.get(plan.dead_letter_topic)
+    is_fleeting = letters is not None and not letters.effective.items() >= _BROKER_TIME.items()
+    return Prepared(resolved, counts, limits, tuple(missing), tuple(findings), is_fleeting)
 
 
 async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> Prepared:
@@ -107,11 +103,28 @@ async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> P
     prepared.require()
     if prepared.missing:
         await admin.create(prepared.missing)
-        prepared = await inspect(
-            plan, admin, replication
-        )  # another worker may have been quicker, with another plan
+    has_mended = prepared.has_fleeting_letters and await _keep_letters(plan.dead_letter_topic, admin)
+    if prepared.missing or has_mended:
+        # Another worker may have been quicker, with another plan.
+        prepared = await inspect(plan, admin, replication)
         prepared.require()
     return prepared
+
+
+async def _keep_letters(topic: str, admin: Admin) -> bool:
+    """Let the broker keep dead letters by its own clock from now on; whether it could be set."""
+    try:
+        await admin.configure(topic, _BROKER_TIME)
+    except Misconfigured as error:
+        log.warning(
+            "dead letters of old records are deleted early: their topic goes by the records' timestamps",
+            topic=topic,
+            error=str(error),
+            hint="set message.timestamp.type of the topic to LogAppendTime",
+        )
+        return False
+    log.info("dead letters are kept by the broker's clock now", topic=topic, set=_BROKER_TIME)
+    return True
 
 
 async def _inspect_patiently(plan: Plan, admin: Admin, replication: int | None) -> Prepared:

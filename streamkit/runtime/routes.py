@@ -14,9 +14,10 @@ def output_codes(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]
     codes: dict[str, Code] = {}
     for stage in plan.stages:
         for output in stage.outputs:
-            count = partitions_of(output.topic, partition_counts)
-            by_key = ShufflePartitions(count) if output.kind == "shuffle" else KafkaPartitions(count)
-            codes.setdefault(output.topic, outbox.append_code(output.topic, by_key, count))
+            if output.topic not in codes:
+                count = partitions_of(output.topic, partition_counts)
+                by_key = ShufflePartitions(count) if output.kind == "shuffle" else KafkaPartitions(count)
+                codes[output.topic] = outbox.append_code(output.topic, by_key, count)
     return codes
 
 

@@ -102,7 +102,7 @@ class Harness:
         self._is_quiet = _keep_quiet()
         self._settings = Settings(store="memory", **settings)
         self._loop = VirtualLoop(seed)
-        self._broker = MemoryBroker()
+        self._broker = MemoryBroker(clock_ms=self._now_ms)
         self._log = MemoryLog(self._broker)
         self._start_ms = _milliseconds(start)
         self._sent = 0

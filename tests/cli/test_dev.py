@@ -1,10 +1,14 @@
 """`streamkit dev` starts a real Kafka, says where it is, and takes it away again."""
 
+import asyncio
 import json
 import signal
 import subprocess
 
 import pytest
+
+from streamkit.config import Security
+from streamkit.kafka.log import KafkaLog
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -36,11 +40,23 @@ def test_a_broker_for_people_comes_and_goes(workspace) -> None:
             workspace.views,
             workspace.counts,
         }
+        assert workspace.run("topics", "apply", "--execute", "--brokers", found["brokers"]).returncode == 0
+        # As long as any Kafka: a pipeline that writes records older than this must not look well here.
+        assert asyncio.run(retention_ms(found["brokers"], workspace.counts)) == "604800000"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     gone = workspace.run("topics", "list", "--brokers", found["brokers"])
     assert gone.returncode == 1
     assert "error[SK120]" in gone.stderr
+
+
+async def retention_ms(brokers: str, topic: str) -> str:
+    log = KafkaLog(brokers, Security(), request_timeout_s=10.0)
+    await log.connect()
+    try:
+        return (await log.admin().describe([topic]))[topic].effective["retention.ms"]
+    finally:
+        await log.close()
 
 
 def test_a_reader_that_leaves_early_is_no_error(workspace) -> None:

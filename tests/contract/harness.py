@@ -4,6 +4,7 @@ import asyncio
 import functools
 import itertools
 import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -77,6 +78,10 @@ class Cluster(ABC):
     @abstractmethod
     def make_log(self) -> Log:
         """A client that is not connected yet."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The clock on the broker's wall."""
 
     @abstractmethod
     async def sleeper(self, options: MemberOptions) -> Sleeper:
@@ -160,13 +165,16 @@ class MemoryCluster(Cluster):
     @staticmethod
     def _once(test: Callable[[Cluster], Awaitable[None]], seed: int) -> None:
         cluster = MemoryCluster()
-        cluster.broker = MemoryBroker()
+        cluster.broker = MemoryBroker(clock_ms=cluster.now_ms)
         run(cluster._to_the_end(test), seed)
 
     broker: MemoryBroker
 
     def make_log(self) -> Log:
         return MemoryLog(self.broker)
+
+    def now_ms(self) -> int:
+        return 1_900_000_000_000 + int(asyncio.get_running_loop().time() * 1000)
 
     async def sleeper(self, options: MemberOptions) -> Sleeper:
         log = MemoryLog(self.broker)
@@ -227,6 +235,9 @@ class KafkaCluster(Cluster):
         from streamkit.kafka.log import KafkaLog
 
         return KafkaLog(self._bootstrap, Security(), request_timeout_s=10.0)
+
+    def now_ms(self) -> int:
+        return int(time.time() * 1000)
 
     async def sleeper(self, options: MemberOptions) -> Sleeper:
         sleeper = KafkaSleeper(self.make_log, options)

@@ -23,6 +23,24 @@ async def test_a_topic_is_created_as_it_was_asked_for(cluster: Cluster) -> None:
 
 
 @contract
+async def test_what_counts_for_a_topic_is_told_with_the_brokers_defaults(cluster: Cluster) -> None:
+    admin = await cluster.admin()
+    topic = await cluster.topic(1, cleanup_policy="compact")
+    info = (await admin.describe([topic]))[topic]
+    assert info.config == {"cleanup.policy": "compact"}
+    wanted = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "1048588",
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.after.max.ms": "3600000",
+    }
+    assert {name: info.effective[name] for name in wanted} == wanted
+    await admin.configure(topic, {"message.timestamp.after.max.ms": "1000"})
+    assert (await admin.describe([topic]))[topic].effective["message.timestamp.after.max.ms"] == "1000"
+
+
+@contract
 async def test_the_list_of_topics_is_sorted_and_without_kafkas_own(cluster: Cluster) -> None:
     admin = await cluster.admin()
     first, second = cluster.name("b"), cluster.name("a")

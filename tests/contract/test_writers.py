@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from streamkit.errors import Bug, EncodeError, Fenced, WriterDead
-from streamkit.kafka.ports import Commit, Guarantee, Member, WriterOptions
+from streamkit.errors import Bug, DataRefused, Fenced, WriterDead
+from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
 from streamkit.model.ids import TopicPartition
 from tests.contract.harness import Cluster, contract, out, read_all, write
 
@@ -140,7 +140,7 @@ async def test_a_batch_larger_than_the_topic_allows_is_refused_and_nothing_is_vi
     small = await cluster.partition(max_message_bytes="2000")
     other = await cluster.partition()
     writer, member = await cluster.writer(), await cluster.member()
-    with pytest.raises(EncodeError):
+    with pytest.raises(DataRefused):
         await write(
             writer, member, out(writer, other, b"a"), out(writer, small, b"x" * 5000), positions={other: 1}
         )
@@ -153,6 +153,43 @@ async def test_a_batch_larger_than_the_topic_allows_is_refused_and_nothing_is_vi
     await write(writer, member, out(writer, small, b"fits"))
     await writer.open()
     assert await read_all(cluster, small) == [b"fits"]
+
+
+@contract
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+async def test_a_compacted_topic_refuses_a_batch_for_one_record_without_a_key(
+    cluster: Cluster, guarantee: Guarantee
+) -> None:
+    compacted = await cluster.partition(cleanup_policy="compact")
+    writer, member = await cluster.writer(guarantee=guarantee), await cluster.member()
+    batch = writer.batch()
+    for index, key in enumerate([b"a", None, b"b"]):
+        batch.append(index, cluster.now_ms(), key, b"v", [])
+    with pytest.raises(DataRefused) as refused:
+        await write(writer, member, OutBatch(compacted, batch, 3))
+    assert refused.value.topic == compacted.topic
+    assert "record 1 of the batch" in refused.value.detail
+    await writer.open()
+    await write(writer, member, out(writer, compacted, b"c"))
+    await writer.open()
+    assert await read_all(cluster, compacted) == [b"c"]
+
+
+@contract
+@pytest.mark.parametrize("ahead_ms", [-60_000, 60_000])
+async def test_a_topic_refuses_timestamps_outside_its_bounds(cluster: Cluster, ahead_ms: int) -> None:
+    bounded = await cluster.partition(
+        message_timestamp_before_max_ms="30000", message_timestamp_after_max_ms="30000"
+    )
+    stamped = await cluster.partition(message_timestamp_type="LogAppendTime")
+    writer, member = await cluster.writer(), await cluster.member()
+    timestamp = cluster.now_ms() + ahead_ms
+    with pytest.raises(DataRefused) as refused:
+        await write(writer, member, out(writer, bounded, b"a", timestamp=timestamp))
+    assert refused.value.topic == bounded.topic
+    assert "record 0 of the batch" in refused.value.detail
+    await writer.open()
+    await write(writer, member, out(writer, stamped, b"b", timestamp=timestamp))
 
 
 @contract
@@ -247,7 +284,7 @@ async def test_at_least_once_writes_changelogs_only_behind_acknowledged_results(
     commit = Commit([out(writer, results, b"a")], {}, member, [out(writer, changelog, b"c")])
     assert await writer.commit(commit) == {results: 1, changelog: 1}
     large = out(writer, results, b"x" * 3_000_000)
-    with pytest.raises(EncodeError):
+    with pytest.raises(DataRefused):
         await writer.commit(Commit([large], {changelog: 1}, member, [out(writer, changelog, b"d")]))
     assert await read_all(cluster, changelog) == [b"c"]
     assert await (await cluster.admin()).positions(member.group, [changelog], timeout_s=10) == {}

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamkit.errors import Bug, EncodeError, Fenced, Misconfigured, WriterDead
+from streamkit.errors import Bug, DataRefused, Fenced, Misconfigured, WriterDead
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.connection import Lane
 from streamkit.kafka.ports import Commit, Guarantee, Member
@@ -163,7 +163,7 @@ async def test_a_record_too_large_is_refused_by_name_and_nothing_is_visible(
     writer = site.writer(version=version)
     await writer.open()
     large = site.commit(writer, {0: [b"fine"], 2: [b"x" * 1_100_000]}, 4)
-    with pytest.raises(EncodeError, match=r"out\[2\]"):
+    with pytest.raises(DataRefused, match=r"out\[2\]"):
         await writer.commit(large)
     with pytest.raises(WriterDead):
         await writer.commit(site.commit(writer, {0: [b"more"]}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import EncodeError, Fenced, Misconfigured, Retry, StreamkitError, WriterDead
+from streamkit.errors import DataRefused, Fenced, Misconfigured, Retry, StreamkitError, WriterDead
 from streamkit.kafka import coordinator as coordinator_module
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka import writer as writer_module
@@ -146,7 +146,7 @@ async def test_every_batch_needs_its_own_acknowledgement(site: Site, change: str
 
 FINAL: dict[int, dict[int, type[StreamkitError]]] = {
     PRODUCE: {
-        **dict.fromkeys((10, 18, 32, 87), EncodeError),
+        **dict.fromkeys((10, 18, 32, 87), DataRefused),
         **dict.fromkeys((17, 29, 31, 35, 53), Misconfigured),
         **dict.fromkeys((-1, 2, 45, 48, 59, 120, 4711), WriterDead),
         **dict.fromkeys((47, 49, 90), Fenced),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from streamkit.errors import Bug, EncodeError, Fenced, Misconfigured, StreamkitError, WriterDead
+from streamkit.errors import Bug, Fenced, Misconfigured, StreamkitError, WriterDead
 from streamkit.kafka import transaction_calls as calls
-from streamkit.kafka.delivery import Sequences, in_rounds
+from streamkit.kafka.delivery import Sequences, in_requests, in_rounds
 from streamkit.kafka.error_codes import END, POSITIONS, PREPARE, PRODUCE, Verdict, error_for, name_of, worst
 from streamkit.kafka.ports import OutBatch
 from streamkit.kafka.wire import compact_array, compact_string
@@ -32,6 +32,17 @@ def test_rounds_hold_one_batch_per_partition_in_order() -> None:
     rounds = in_rounds(batches)
     assert [[out.count for out in each] for each in rounds] == [[0, 2], [1, 4], [3]]
     assert in_rounds([]) == []
+
+
+def test_a_request_holds_no_more_than_a_broker_takes_and_every_batch_is_in_one() -> None:
+    partitions = [TopicPartition("t", number) for number in range(150)]
+    content = dict.fromkeys(partitions, bytes(900_000)) | {partitions[7]: bytes(40_000_000)}
+    requests = in_requests(partitions, content)
+    assert [each for request in requests for each in request] == partitions
+    sizes = [sum(len(content[each]) for each in request) for request in requests]
+    assert max(size for size, request in zip(sizes, requests, strict=True) if len(request) > 1) < 2**25
+    assert len(requests) <= 8
+    assert in_requests(partitions[:3], content) == [partitions[:3]]
 
 
 def test_sequence_numbers_go_on_at_zero_after_the_largest() -> None:
@@ -82,7 +93,6 @@ def test_no_table_lets_a_code_pass_that_is_not_zero() -> None:
     ("verdict", "error"),
     [
         (Verdict.FENCED, Fenced),
-        (Verdict.REFUSED, EncodeError),
         (Verdict.FORBIDDEN, Misconfigured),
         (Verdict.DEAD, WriterDead),
         (Verdict.DOUBT, WriterDead),

@@ -141,6 +141,34 @@ def test_a_topic_that_takes_less_than_others_gets_smaller_batches():
         assert b"larger than" in letter.headers["streamkit.error"]
 
 
+def test_a_record_without_a_key_for_a_compacted_topic_is_a_dead_letter_and_the_others_go_on():
+    out = sk.topic("latest", View)
+    pipeline = sk.pipeline("compacted")
+    pipeline.read(VIEWS).write(out)
+    with Harness(pipeline, topic_configs={"latest": {"cleanup.policy": "compact"}}) as harness:
+        harness.send(VIEWS, View("a"), key="a")
+        harness.send(VIEWS, View("nobody's"))
+        harness.send(VIEWS, View("b"), key="b")
+        harness.run()
+        assert sorted(view.page for view in harness.read(out)) == ["a", "b"]
+        (letter,) = harness.dead_letters()
+        assert b'without a key for topic "latest"' in letter.headers["streamkit.error"]
+
+
+def test_a_record_that_is_too_old_for_its_topic_is_a_dead_letter():
+    out = sk.topic("recent", View)
+    pipeline = sk.pipeline("recent")
+    pipeline.read(VIEWS).write(out)
+    configs = {"recent": {"message.timestamp.before.max.ms": "3600000"}}
+    with Harness(pipeline, topic_configs=configs) as harness:
+        harness.send(VIEWS, View("old"), timestamp=harness.now_ms - 7_200_000)
+        harness.send(VIEWS, View("new"))
+        harness.run()
+        assert [view.page for view in harness.read(out)] == ["new"]
+        (letter,) = harness.dead_letters()
+        assert b'older than topic "recent" accepts' in letter.headers["streamkit.error"]
+
+
 @pytest.mark.parametrize("policy", [sk.dead_letter(), sk.skip()])
 def test_a_topic_full_of_garbage_does_not_stop_the_pipeline(policy):
     with Harness(counting(on_error=policy), workers=2) as harness:
@@ -212,13 +240,13 @@ def test_a_worker_can_be_killed_while_its_commit_is_in_flight():
 
 def test_a_record_that_is_too_large_for_a_dead_letter_leaves_one_without_its_value():
     with Harness(counting(), partitions=2) as harness:
-        harness.send_bytes("views", b"{" + b"x" * 899_900, key=b"a")  # its topic took it
+        harness.send_bytes("views", b"{" + b"x" * 1_048_300, key=b"a")  # its topic took it
         harness.send(VIEWS, View("home"), key="d")
         harness.run()
         assert check_running_counts(harness.read(COUNTS)) == {"home": 1}
         (letter,) = harness.dead_letters()
         assert (letter.key, letter.value) == (b"a", None)
-        assert letter.headers["streamkit.too-large"] == b"899902"
+        assert letter.headers["streamkit.too-large"] == b"1048302"
         assert letter.headers["streamkit.offset"] == b"0"
 
 

@@ -9,6 +9,7 @@ import pytest
 import streamkit as sk
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.emit import RECORD_OVERHEAD_BYTES, Lane
+from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import BACKLOG_MAX, GATHERING_S_MAX, HandedBatch, LocalShuffles, Way
 from streamkit.runtime.task import Life
 from streamkit.testing import Harness
@@ -117,7 +118,7 @@ class Fixture:
         )
         self.committer = SimpleNamespace(ends={}, busy=False)
         self.paused: set[TopicPartition] = set()
-        self.lane = Lane("hop", 1, None, 1000)  # type: ignore[arg-type]
+        self.lane = Lane("hop", 1, SimpleNamespace(batch_bytes_max=1000), TopicLimits())  # type: ignore[arg-type]
         self.local = LocalShuffles({"hop": self.lane}, self.roster, self.committer, self, self)  # type: ignore[arg-type]
 
     def pause(self, partition: TopicPartition) -> None:

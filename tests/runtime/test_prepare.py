@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import TopicSpec
@@ -62,6 +63,28 @@ async def test_internal_topics_are_created_once(admin):
     described = await admin.describe([shuffle, *plan.changelogs()])
     assert described[shuffle].config["message.timestamp.type"] == "LogAppendTime"
     assert all(described[changelog].config["cleanup.policy"] == "compact" for changelog in plan.changelogs())
+
+
+async def test_dead_letters_are_kept_by_the_brokers_clock_also_in_a_topic_that_went_by_the_records(admin):
+    await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
+    plan = counting().plan()
+    older = {"cleanup.policy": "delete", "retention.ms": "1000"}
+    await admin.create([TopicSpec(plan.dead_letter_topic, 3, None, older)])
+    with capture_logs() as logs:
+        prepared = await prepare(plan, admin)
+        await prepare(plan, admin)
+    config = (await admin.describe([plan.dead_letter_topic]))[plan.dead_letter_topic].config
+    assert config == {**older, "message.timestamp.type": "LogAppendTime"}
+    assert [each["topic"] for each in logs] == [plan.dead_letter_topic]  # said, and once
+    assert prepared.limits[plan.dead_letter_topic].after_ms_max is None
+
+
+async def test_a_new_dead_letter_topic_goes_by_the_brokers_clock(admin):
+    await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
+    plan = counting().plan()
+    await prepare(plan, admin)
+    config = (await admin.describe([plan.dead_letter_topic]))[plan.dead_letter_topic].config
+    assert config["message.timestamp.type"] == "LogAppendTime"
 
 
 async def test_a_source_that_grew_is_refused_before_it_tears_keys_from_their_state(admin):

@@ -111,6 +111,7 @@ class AuditedTransactions(Transactions):
     def __init__(self, like: Transactions) -> None:
         super().__init__(like._topics, like._groups, like._moved)
         self.marker_delay_s = like.marker_delay_s
+        self.clock_ms = like.clock_ms
         self.given: dict[tuple[str, int], tuple[Member, dict[TopicPartition, int]]] = {}
 
     def add_positions(

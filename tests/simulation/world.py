@@ -122,9 +122,15 @@ class World:
 
     def _broker(self) -> MemoryBroker:
         chance, most = stream(self.scenario.seed, "markers"), self.scenario.marker_delay_s_max
-        broker = MemoryBroker(marker_delay_s=(lambda: chance.random() * most) if most else None)
+        broker = MemoryBroker(
+            marker_delay_s=(lambda: chance.random() * most) if most else None, clock_ms=self.now_ms
+        )
         broker.transactions = AuditedTransactions(broker.transactions)
         return broker
+
+    def now_ms(self) -> int:
+        """The clock on every wall."""
+        return EPOCH_MS + int(self.loop.time() * 1000)
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +212,7 @@ class World:
                 life.log,
                 life.stores,
                 worker,
-                lambda: EPOCH_MS + int(self.loop.time() * 1000),
+                self.now_ms,
             )
             if not life.is_stopping:
                 await life.agent.run()

@@ -195,3 +195,12 @@ def test_all_windows_close_when_the_input_ends() -> None:
         harness.run()
         harness.advance(5)
         assert sorted(harness.read(counts)) == [5, 10, 10, 25]
+
+
+def test_a_late_record_carries_its_time_in_a_header_too():
+    with Harness(pipeline(tumbling(milliseconds(10))), partitions=1) as harness:
+        for number, at in enumerate((5, 100, 7)):
+            harness.send(events, Event(number, at), key="k")
+        harness.run()
+        (late,) = harness.records(too_late)
+    assert (late.value.at, late.headers) == (7, {"streamkit.timestamp": b"7"})

@@ -50,6 +50,10 @@ class MemoryBatch:
         self.size_bytes += size
         return self
 
+    def size(self) -> int:
+        """The bytes that a broker counts."""
+        return self.size_bytes
+
 
 def _length(name: str, content: bytes | None) -> int:
     if content is None:

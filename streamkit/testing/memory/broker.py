@@ -15,18 +15,25 @@ from streamkit.testing.memory.transactions import Transactions
 class MemoryBroker:
     """What survives every client: give the same one to each `MemoryLog`.
 
-    `marker_delay_s` is asked for every marker of an ended transaction; without it they are written at once.
+    `marker_delay_s` is asked for every marker of an ended transaction; without it they are written at once. `clock_ms` is
+    the clock on the broker's wall; without it no timestamp is refused.
     """
 
     __slots__ = ("groups", "moved", "now", "topics", "transactions")
 
-    def __init__(self, *, marker_delay_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        marker_delay_s: Callable[[], float] | None = None,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
         self.now = 0.0
         self.moved = Signal()
         self.topics = Topics()
         self.groups = Groups()
         self.transactions = Transactions(self.topics, self.groups, self.moved)
         self.transactions.marker_delay_s = marker_delay_s
+        self.transactions.clock_ms = clock_ms
 
     @property
     def deadline(self) -> float:

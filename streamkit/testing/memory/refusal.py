@@ -1,5 +1,6 @@
 """How the broker says no: Kafka's own codes, which each client then judges as the real one does."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -12,17 +13,21 @@ class Code(IntEnum):
     ILLEGAL_GENERATION = 22
     UNKNOWN_MEMBER_ID = 25
     REBALANCE_IN_PROGRESS = 27
+    INVALID_TIMESTAMP = 32
     INVALID_PARTITIONS = 37
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     NON_EMPTY_GROUP = 68
+    INVALID_RECORD = 87
     PRODUCER_FENCED = 90
 
 
 class Refused(Exception):
-    """The broker did nothing and says why."""
+    """The broker did nothing and says why; of a batch also which records, by their numbers, if it is about those."""
 
-    def __init__(self, code: Code, where: object = "") -> None:
+    def __init__(self, code: Code, where: object = "", records: Sequence[int] = ()) -> None:
         super().__init__(code.name, str(where))
         self.code = code
+        self.at = where
         self.where = str(where)
+        self.records = tuple(records)

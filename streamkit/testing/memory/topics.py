@@ -1,27 +1,38 @@
 """The topics of the in-memory cluster: what exists, with which settings, and what lies in its partitions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from streamkit.kafka.ports import TopicInfo, TopicSpec
 from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory.batch import Draft, MemoryBatch
 from streamkit.testing.memory.partition import MemoryPartition
 from streamkit.testing.memory.refusal import Code, Refused
 
-# Kafka's default of `max.message.bytes`, which the topic of that setting overrides.
-MESSAGE_BYTES_MAX = 1_048_588
+# Kafka 4's defaults of what counts here; a topic's own settings come first.
+DEFAULTS = {
+    "max.message.bytes": "1048588",
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.after.max.ms": "3600000",
+}
+
+# What else a broker may hold against a record: a test's own rule, about which no setting says a word.
+Rule = Callable[[Draft], bool]
 
 
 class MemoryTopic:
-    """One topic: its partitions and the settings that were given."""
+    """One topic: its partitions, the settings that were given, and what it takes."""
 
-    __slots__ = ("config", "message_bytes_max", "name", "partitions", "replication")
+    __slots__ = ("config", "name", "partitions", "refuses", "replication", "settings")
 
     def __init__(self, spec: TopicSpec) -> None:
         self.name = spec.name
         self.replication = spec.replication or 1
         self.partitions: list[MemoryPartition] = []
         self.config: dict[str, str] = {}
-        self.message_bytes_max = MESSAGE_BYTES_MAX
+        self.refuses: Rule | None = None
         self.grow(spec.partitions)
         self.configure(spec.config)
 
@@ -33,11 +44,36 @@ class MemoryTopic:
     def configure(self, config: Mapping[str, str]) -> None:
         """Set these entries and leave the others as they are."""
         self.config.update(config)
-        self.message_bytes_max = int(self.config.get("max.message.bytes", MESSAGE_BYTES_MAX))
+        self.settings = {**DEFAULTS, **self.config}
 
     def info(self) -> TopicInfo:
         """The topic as an admin sees it."""
-        return TopicInfo(self.name, len(self.partitions), self.replication, dict(self.config))
+        own, effective = dict(self.config), dict(self.settings)
+        return TopicInfo(self.name, len(self.partitions), self.replication, own, effective)
+
+    def judge(self, partition: TopicPartition, batch: MemoryBatch, now_ms: int | None) -> None:
+        """Refuse a batch as Kafka does: as a whole, for its size or for any one of its records.
+
+        `now_ms` is the broker's clock; without one it says nothing about timestamps.
+        """
+        if batch.size_bytes > int(self.settings["max.message.bytes"]):
+            raise Refused(Code.MESSAGE_TOO_LARGE, partition)
+        drafts = batch.drafts
+        if "compact" in self.settings["cleanup.policy"]:
+            _refuse(Code.INVALID_RECORD, partition, [n for n, draft in enumerate(drafts) if draft[1] is None])
+        if now_ms is not None and self.settings["message.timestamp.type"] == "CreateTime":
+            earliest = now_ms - int(self.settings["message.timestamp.before.max.ms"])
+            latest = now_ms + int(self.settings["message.timestamp.after.max.ms"])
+            odd = [n for n, draft in enumerate(drafts) if not earliest <= draft[0] <= latest]
+            _refuse(Code.INVALID_TIMESTAMP, partition, odd)
+        if self.refuses is not None:
+            bad = [n for n, draft in enumerate(drafts) if self.refuses(draft)]
+            _refuse(Code.INVALID_RECORD, partition, bad)
+
+
+def _refuse(code: Code, partition: TopicPartition, records: list[int]) -> None:
+    if records:
+        raise Refused(code, partition, records)
 
 
 class Topics:

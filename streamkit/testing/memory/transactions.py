@@ -38,7 +38,7 @@ class WriterState:
 class Transactions:
     """Every writer id, and the one transaction that each may have open."""
 
-    __slots__ = ("_groups", "_moved", "_topics", "_writers", "deadline", "marker_delay_s")
+    __slots__ = ("_groups", "_moved", "_topics", "_writers", "clock_ms", "deadline", "marker_delay_s")
 
     def __init__(self, topics: Topics, groups: Groups, moved: Signal) -> None:
         self._topics = topics
@@ -46,6 +46,7 @@ class Transactions:
         self._moved = moved
         self._writers: dict[str, WriterState] = {}
         self.marker_delay_s: Callable[[], float] | None = None
+        self.clock_ms: Callable[[], int] | None = None
         # Nothing times out before this; it may be earlier than needed, never later.
         self.deadline = math.inf
 
@@ -78,8 +79,7 @@ class Transactions:
         transaction = self._begin(writer_id, epoch, now)
         # The partition joins before its data is judged: the end leaves a marker here even if the data is refused.
         transaction.partitions[partition] = target
-        if batch.size_bytes > self._topics.topic(partition.topic).message_bytes_max:
-            raise Refused(Code.MESSAGE_TOO_LARGE, partition)
+        self._topics.topic(partition.topic).judge(partition, batch, self._wall_ms())
         end_offset = target.append(batch.drafts, batch.size_bytes, transaction)
         self._moved.fire()
         return end_offset
@@ -87,8 +87,7 @@ class Transactions:
     def append(self, partition: TopicPartition, batch: MemoryBatch) -> int:
         """Write a batch without a transaction; returns the offset after it."""
         target = self._topics.partition(partition)
-        if batch.size_bytes > self._topics.topic(partition.topic).message_bytes_max:
-            raise Refused(Code.MESSAGE_TOO_LARGE, partition)
+        self._topics.topic(partition.topic).judge(partition, batch, self._wall_ms())
         end_offset = target.append(batch.drafts, batch.size_bytes, None)
         self._moved.fire()
         return end_offset
@@ -181,6 +180,9 @@ class Transactions:
             self._moved.fire()
         for at, _ in writer.markers:
             self.deadline = min(self.deadline, at)
+
+    def _wall_ms(self) -> int | None:
+        return None if self.clock_ms is None else self.clock_ms()
 
     def _delay(self) -> float:
         return 0.0 if self.marker_delay_s is None else self.marker_delay_s()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from streamkit.errors import Bug, EncodeError, Fenced, StreamkitError, WriterDead
+from streamkit.errors import Bug, DataRefused, Fenced, StreamkitError, WriterDead
 from streamkit.kafka.ports import Batch, Commit, Guarantee, Member, OutBatch, WriterOptions
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX, MemoryBatch
@@ -207,8 +207,15 @@ class MemoryWriter:
 
 def _judge_refusal(refused: Refused) -> StreamkitError:
     match refused.code:
-        case Code.MESSAGE_TOO_LARGE:
-            return EncodeError("a batch is larger than the topic allows", where=refused.where)
+        case Code.MESSAGE_TOO_LARGE | Code.INVALID_RECORD | Code.INVALID_TIMESTAMP:
+            records = "".join(f"; record {number} of the batch" for number in refused.records)
+            assert isinstance(refused.at, TopicPartition)
+            return DataRefused(
+                "the broker refused the data",
+                topic=refused.at.topic,
+                where=refused.where,
+                detail=f"{refused.code.name}{records}",
+            )
         case Code.INVALID_TXN_STATE:
             return WriterDead("the transaction is over already", where=refused.where)
         case _:
