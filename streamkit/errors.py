@@ -146,6 +146,12 @@ class LogGap(Misconfigured):
     code = "SK540"
 
 
+class StateLost(Misconfigured):
+    """State that was committed is not in its changelog any more: going on would begin with empty state."""
+
+    code = "SK550"
+
+
 class Bug(StreamkitError):
     """Stop now: something we rely on is not true. Nothing was committed on top of it."""
 

@@ -73,7 +73,7 @@ async def look(target: str, settings: Settings) -> list[Finding]:
 
 async def look_at_topics(plan: Plan, admin: Admin, settings: Settings) -> list[Finding]:
     """Each topic that the plan reads or writes, then what `run` would create."""
-    return list((await inspect(plan, admin, settings.replication)).findings)
+    return list((await inspect(plan, admin, settings)).findings)
 
 
 def state_folder(folder: Path) -> Finding:

@@ -14,6 +14,8 @@ from streamkit.cli.offsets_plan import (
     COMMITTED,
     OffsetsReport,
     ResetPlan,
+    drop_state,
+    plan_anew,
     plan_repair,
     plan_reset,
     report_offsets,
@@ -55,6 +57,14 @@ class Place:
             help="Go on behind records that were deleted unread, with the state as it is.",
         ),
     ] = False
+    drop_state: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Begin anew: delete the state and what lies in shuffles, too. Cannot be undone.",
+        ),
+    ] = False
     topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None
 
 
@@ -91,6 +101,7 @@ Examples:
     streamkit offsets reset my_module --to 2026-01-31T08:00:00+01:00 --topic page-views --execute
     streamkit offsets reset my_module --to committed --execute
     streamkit offsets reset my_module --accept-gap
+    streamkit offsets reset my_module --to earliest --drop-state --execute
 """
 )
 async def reset(
@@ -115,14 +126,21 @@ async def reset(
 
     `--accept-gap` is for the day when retention, or somebody, has deleted records that were not read yet. Those are lost, and
     counted in the plan; the positions of the group and those in the stored state then go on together, behind the gap.
+
+    `--drop-state` begins a pipeline anew under its name: its shuffles and changelogs are emptied and its sources read from
+    PLACE on, so results come again. It is the way out when the cluster has lost state, or when the number of
+    partitions has changed.
     """
     if (place.to is None) is not place.accept_gap:
         raise Misuse("where to is not said", hint="name it: either --to PLACE or --accept-gap")
     plan = load_pipeline(target).plan()
-    async with connected(cluster.load()) as log:
+    settings = cluster.load()
+    async with connected(settings) as log:
         admin = log.admin()
         await require_stopped(plan, admin)
-        planned = await _plan(plan, log, place.to, place.topic)
+        planned = await _plan(plan, log, place)
+        if execute and place.drop_state:
+            await drop_state(plan, admin, settings.replication)
         if execute and place.accept_gap:
             await go_behind_gap(plan, log, planned.moves)
         elif execute:
@@ -130,7 +148,7 @@ async def reset(
             await admin.reset_positions(plan.name, positions)
         if execute:
             planned = msgspec.structs.replace(planned, executed=True)
-    show(planned, output, _moves(planned))
+    show(planned, output, *_drops(planned), _moves(planned))
     if lost := sum(each.lost_records for each in planned.moves):
         say(f"{lost:,} offsets hold records that were never read, and are gone", style="yellow")
     if execute:
@@ -139,7 +157,15 @@ async def reset(
         say("nothing was changed; add --execute to set these positions", style="dim")
 
 
-async def _plan(plan: Plan, log: Log, to: str | None, topic: str | None) -> ResetPlan:
+async def _plan(plan: Plan, log: Log, place: Place) -> ResetPlan:
+    to, topic, admin = place.to, place.topic, log.admin()
+    if place.drop_state:
+        if to is None or to == COMMITTED or topic is not None:
+            raise Misuse(
+                "`--drop-state` begins every source anew",
+                hint="leave --topic out, and choose earliest, latest or a time with --to",
+            )
+        return await plan_anew(plan, admin, to)
     if to is None or to == COMMITTED:
         if topic is not None:
             raise Misuse(
@@ -147,7 +173,6 @@ async def _plan(plan: Plan, log: Log, to: str | None, topic: str | None) -> Rese
                 hint="leave --topic out: positions belong together",
             )
         return await (plan_gap(plan, log) if to is None else plan_repair(plan, log))
-    admin = log.admin()
     await require_no_state(plan, admin)
     return await plan_reset(plan, admin, to, topic)
 
@@ -163,6 +188,10 @@ def _head(report: OffsetsReport) -> RenderableType:
 def _totals(report: OffsetsReport) -> RenderableType:
     rows: list[list[Cell]] = [[stage.stage, len(stage.inputs), stage.lag_records] for stage in report.stages]
     return grid(("stage", "partitions", "lag"), rows)
+
+
+def _drops(planned: ResetPlan) -> list[RenderableType]:
+    return [*(f"- empty {topic}" for topic in planned.drops), *([""] if planned.drops else [])]
 
 
 def _moves(planned: ResetPlan) -> RenderableType:

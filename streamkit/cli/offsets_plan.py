@@ -8,8 +8,10 @@ import msgspec
 from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
+from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin, Log
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.internal_topics import state_topics
 from streamkit.runtime.last_commits import last_commits
 
 # The place that the commit records name.
@@ -58,13 +60,14 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The positions that would be set. `executed` tells whether they were."""
+    """The positions that would be set, and the topics that would be emptied first. `executed` tells whether they were."""
 
     pipeline: str
     group: str
     to: str
     moves: list[Move]
     executed: bool = False
+    drops: list[str] = []
 
 
 async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
@@ -141,8 +144,42 @@ async def require_no_state(plan: Plan, admin: Admin) -> None:
             hint=f'give the pipeline a new name (pipeline("{plan.name}-2")): it starts with empty state, and its\n'
             "positions can be set before its first start. Moving state and positions together needs a savepoint.\n"
             "If only the group's positions were moved or lost, `--to committed` sets them to what the state says;\n"
-            "if records were deleted that it had not read, `--accept-gap` goes on behind them.",
+            "if records were deleted that it had not read, `--accept-gap` goes on behind them;\n"
+            "`--drop-state` deletes the state too, and begins anew under the same name.",
         )
+
+
+async def plan_anew(plan: Plan, admin: Admin, to: str) -> ResetPlan:
+    """As `plan_reset` of every source, with empty state: shuffles and changelogs begin anew.
+
+    Raises:
+        Misconfigured, Misuse: as `plan_reset`; or a transaction is still open.
+    """
+    await require_no_open_transaction(plan, admin)
+    planned = await plan_reset(plan, admin, to, None)
+    topics = state_topics(await _resolved(plan, admin), None)
+    shuffles = [
+        TopicPartition(spec.name, number)
+        for spec in topics
+        if spec.name in plan.shuffles()
+        for number in range(spec.partitions)
+    ]
+    before = await positions_of(plan, shuffles, admin)
+    emptied = _moves(plan, to, before, dict.fromkeys(shuffles, 0))
+    return msgspec.structs.replace(
+        planned, moves=[*planned.moves, *emptied.moves], drops=[spec.name for spec in topics]
+    )
+
+
+async def drop_state(plan: Plan, admin: Admin, replication: int | None) -> None:
+    """Delete all shuffles and changelogs and create them anew; a start before positions are set is refused."""
+    topics = state_topics(await _resolved(plan, admin), replication)
+    await admin.delete([spec.name for spec in topics])
+    await admin.create(topics)
+
+
+async def _resolved(plan: Plan, admin: Admin) -> Plan:
+    return resolve(plan, await admin.partitions([*plan.sources(), *plan.sinks()]))
 
 
 async def plan_repair(plan: Plan, log: Log) -> ResetPlan:

@@ -150,7 +150,7 @@ async def _make_ready(plan: Plan, settings: Settings) -> None:
     """Fail once, here, for what would make every worker fail; create once what every worker would."""
     take_slot(Path(settings.state_dir) / plan.name).release()
     async with connected(settings) as cluster:
-        await prepare(plan, cluster.admin(), settings.replication)
+        await prepare(plan, cluster.admin(), settings)
 
 
 def _child_command(target: str, running: Running, cluster: Cluster, output: OutputFormat) -> list[str]:

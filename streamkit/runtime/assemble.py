@@ -41,7 +41,7 @@ async def assemble(
     Raises:
         Misconfigured: a topic is missing or has another shape than the pipeline needs.
     """
-    prepared = await prepare(plan, log.admin(), settings.replication)
+    prepared = await prepare(plan, log.admin(), settings)
     writer_id = f"{plan.name}.{identity.name}"
     writer = WriterOptions(
         writer_id=writer_id,

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import Bug, PositionsMoved, Retry, StateCorrupt
+from streamkit.errors import Bug, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
@@ -19,8 +19,9 @@ from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
+from streamkit.runtime.agree import NotAgreed
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.restore import Disagreement, Ownership, Restoring, StaleStore
+from streamkit.runtime.restore import Ownership, Restoring, StaleStore
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Restored, Task
 from streamkit.state.store import StateStores
@@ -143,12 +144,12 @@ class Roster:
                 async with self._slots:
                     restored = await Restoring(task, self._log, self._stores, ownership).run()
                     return await self._with_start(restored, task)
-            except Disagreement as error:
+            except NotAgreed as error:
                 if disagreeing_since is None:
                     disagreeing_since = loop.time()
                     log.warning("looking again", task=str(task.id), error=str(error))
                 if loop.time() - disagreeing_since >= DISAGREEMENT_S:
-                    raise PositionsMoved(error.problem, detail=error.detail, hint=error.hint) from error
+                    raise error.lasting(error.problem, detail=error.detail, hint=error.hint) from error
                 await asyncio.sleep(backoff.next_delay_s())
             except StaleStore as stale:
                 self._stores.discard(stale.name)

@@ -1,7 +1,8 @@
 """prepare: what must be true of the cluster before a pipeline can start, and making it so.
 
 Topics of the user are only looked at: creating them is the user's decision (`streamkit topics apply`). Internal
-topics (shuffles, changelogs, dead letters) are ours: missing ones are created, others must fit.
+topics (shuffles, changelogs, dead letters) are ours: missing ones are created, others must fit, and hold what was
+committed to them (`runtime/lost.py`). An altered configuration is set back where nothing can have been lost by it.
 """
 
 import asyncio
@@ -10,11 +11,21 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from streamkit.errors import Misconfigured
+from streamkit.config import Settings
+from streamkit.errors import LogGap, Misconfigured, StateLost
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
-from streamkit.kafka.ports import Admin, TopicSpec
+from streamkit.kafka.ports import Admin, Guarantee, TopicSpec
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime.internal_topics import (
+    BROKER_TIME,
+    DEAD_LETTER_CONFIG,
+    Altered,
+    altered,
+    internal_topics,
+)
 from streamkit.runtime.limits import TopicLimits, limits_of
+from streamkit.runtime.lost import BEGIN_ANEW, find_losses, shuffle_compacted
 
 log = structlog.get_logger()
 
@@ -22,30 +33,27 @@ log = structlog.get_logger()
 # in one breath must not be told that there are none.
 HEARD_S = 5.0
 LOOK_AGAIN_S = 0.25
-
-# Kafka must look at its own clock on internal topics: event times may be years old, and retention and the expiry of
-# producer state go by the record's timestamp.
-_BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
-SHUFFLE_CONFIG = {**_BROKER_TIME, "cleanup.policy": "delete", "retention.ms": "604800000"}
-# Local state that is older than this says nothing about what was deleted since: see `runtime/restore.py`.
-TOMBSTONES_KEPT_MS = 86_400_000
-CHANGELOG_CONFIG = {
-    **_BROKER_TIME,
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.3",
-    "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
-}
-# A dead letter is as old as its record, and must be kept from the day on which it was set aside.
-DEAD_LETTER_CONFIG = {**_BROKER_TIME, "cleanup.policy": "delete", "retention.ms": "2592000000"}
+# A transaction of a worker that is gone holds positions for as long as its time-out and the broker's round of looking.
+POSITIONS_S = 45.0
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: a topic, and whether it is as it must be."""
+    """One thing that was looked at: a topic, and whether it is as it must be; `code` is that of the error if not."""
 
     what: str
     good: bool
     detail: str = ""
     hint: str = ""
+    code: str = ""
+
+
+def finding_of(error: Misconfigured) -> Finding:
+    """What a worker would die of, as a finding."""
+    return Finding(error.problem, good=False, detail=error.detail, hint=error.hint, code=error.code)
+
+
+_ERRORS = {error.code: error for error in (StateLost, LogGap)}
+_NO_SETTINGS = Settings()
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -56,6 +64,7 @@ class Prepared(msgspec.Struct, frozen=True):
     limits: dict[str, TopicLimits]
     missing: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
+    altered: tuple[Altered, ...] = ()
     # Whether there is a dead-letter topic that goes by the records' timestamps, as older versions made it.
     has_fleeting_letters: bool = False
 
@@ -67,10 +76,11 @@ class Prepared(msgspec.Struct, frozen=True):
         """
         for finding in self.findings:
             if not finding.good:
-                raise Misconfigured(finding.what, detail=finding.detail, hint=finding.hint)
+                error = _ERRORS.get(finding.code, Misconfigured)
+                raise error(finding.what, detail=finding.detail, hint=finding.hint)
 
 
-async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> Prepared:
+async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -> Prepared:
     """Compare the plan with the cluster; changes nothing."""
     wanted = [*plan.sources(), *plan.sinks(), *plan.shuffles(), *plan.changelogs(), plan.dead_letter_topic]
     existing = await admin.partitions(wanted)
@@ -78,35 +88,62 @@ async def inspect(plan: Plan, admin: Admin, replication: int | None = None) -> P
     if not all(finding.good for finding in findings):
         return Prepared(plan, dict(existing), {}, (), tuple(findings))
     resolved = resolve(plan, existing)
-    missing: list[TopicSpec] = []
-    counts = dict(existing)
-    for spec in _internal_topics(resolved, replication):
-        have = existing.get(spec.name)
-        counts[spec.name] = spec.partitions if have is None else have
-        if have is None:
-            missing.append(spec)
-        findings.append(_internal_topic(spec, have))
     described = await admin.describe(existing)
+    missing: list[TopicSpec] = []
+    changed: list[Altered] = []
+    counts = dict(existing)
+    for spec in internal_topics(resolved, settings.replication):
+        info = described.get(spec.name)
+        counts[spec.name] = existing.get(spec.name, spec.partitions)
+        change = None if info is None else altered(spec, info)
+        if spec.name not in existing:
+            missing.append(spec)
+        if change is not None:
+            changed.append(change)
+        findings.append(_internal_topic(spec, existing.get(spec.name), change))
+    losses = await find_losses(resolved, admin, existing, Guarantee(settings.guarantee))
+    losses += [
+        shuffle_compacted(each) for each in changed if await _may_have_lost_records(resolved, admin, each)
+    ]
+    findings += [finding_of(loss) for loss in losses]
     limits = {name: limits_of(info) for name, info in described.items()}
     letters = described.get(plan.dead_letter_topic)
-    is_fleeting = letters is not None and not letters.effective.items() >= _BROKER_TIME.items()
-    return Prepared(resolved, counts, limits, tuple(missing), tuple(findings), is_fleeting)
+    is_fleeting = letters is not None and not letters.effective.items() >= BROKER_TIME.items()
+    return Prepared(resolved, counts, limits, tuple(missing), tuple(findings), tuple(changed), is_fleeting)
 
 
-async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> Prepared:
-    """As `inspect`, then create the internal topics that are missing.
+async def _may_have_lost_records(plan: Plan, admin: Admin, change: Altered) -> bool:
+    """Whether an altered shuffle may have been compacted before all of it was read.
+
+    A changelog tells by its first offset whether anything was deleted, see `find_losses`.
+    """
+    if not change.drops_records or change.topic not in plan.shuffles():
+        return False
+    partitions = [
+        TopicPartition(change.topic, number) for number in range(plan.shuffles()[change.topic] or 0)
+    ]
+    positions = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_S)
+    ends = await admin.end_offsets(partitions, committed=False)
+    return any(positions.get(place, 0) < end for place, end in ends.items())
+
+
+async def prepare(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -> Prepared:
+    """As `inspect`, then create the internal topics that are missing and set back what was altered.
 
     Raises:
         Misconfigured: a person must change something first.
     """
-    prepared = await _inspect_patiently(plan, admin, replication)
+    prepared = await _inspect_patiently(plan, admin, settings)
     prepared.require()
+    for change in prepared.altered:
+        log.warning("the configuration of an internal topic is set back", topic=change.topic, was=str(change))
+        await admin.configure(change.topic, change.entries)
     if prepared.missing:
         await admin.create(prepared.missing)
     has_mended = prepared.has_fleeting_letters and await _keep_letters(plan.dead_letter_topic, admin)
     if prepared.missing or has_mended:
         # Another worker may have been quicker, with another plan.
-        prepared = await inspect(plan, admin, replication)
+        prepared = await inspect(plan, admin, settings)
         prepared.require()
     return prepared
 
@@ -114,7 +151,7 @@ async def prepare(plan: Plan, admin: Admin, replication: int | None = None) -> P
 async def _keep_letters(topic: str, admin: Admin) -> bool:
     """Let the broker keep dead letters by its own clock from now on; whether it could be set."""
     try:
-        await admin.configure(topic, _BROKER_TIME)
+        await admin.configure(topic, BROKER_TIME)
     except Misconfigured as error:
         log.warning(
             "dead letters of old records are deleted early: their topic goes by the records' timestamps",
@@ -123,34 +160,25 @@ async def _keep_letters(topic: str, admin: Admin) -> bool:
             hint="set message.timestamp.type of the topic to LogAppendTime",
         )
         return False
-    log.info("dead letters are kept by the broker's clock now", topic=topic, set=_BROKER_TIME)
+    log.info("dead letters are kept by the broker's clock now", topic=topic, set=BROKER_TIME)
     return True
 
 
-async def _inspect_patiently(plan: Plan, admin: Admin, replication: int | None) -> Prepared:
-    """As `inspect`, but wait a while for topics that may have been created a moment ago."""
+async def _inspect_patiently(plan: Plan, admin: Admin, settings: Settings) -> Prepared:
+    """As `inspect`, but wait a while for topics that may have been created a moment ago, and look twice at losses."""
     give_up_at: float | None = None
     while True:
-        prepared = await inspect(plan, admin, replication)
+        prepared = await inspect(plan, admin, settings)
         missing = {*plan.sources(), *plan.sinks()} - prepared.partition_counts.keys()
+        is_lost = any(finding.code in _ERRORS for finding in prepared.findings)
         now_s = asyncio.get_running_loop().time()
         if give_up_at is None:
             give_up_at = now_s + HEARD_S
             if missing:
                 log.info("waiting for topics", missing=sorted(missing), at_most_s=HEARD_S)
-        if not missing or now_s >= give_up_at:
+        if not (missing or is_lost) or now_s >= give_up_at:
             return prepared
         await asyncio.sleep(LOOK_AGAIN_S)
-
-
-def _internal_topics(plan: Plan, replication: int | None) -> list[TopicSpec]:
-    specs = [
-        TopicSpec(name, count or 1, replication, config)
-        for topics, config in ((plan.shuffles(), SHUFFLE_CONFIG), (plan.changelogs(), CHANGELOG_CONFIG))
-        for name, count in topics.items()
-    ]
-    widest = max(stage.partitions or 1 for stage in plan.stages)
-    return [*specs, TopicSpec(plan.dead_letter_topic, widest, replication, DEAD_LETTER_CONFIG)]
 
 
 def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
@@ -163,7 +191,7 @@ def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     )
 
 
-def _internal_topic(spec: TopicSpec, have: int | None) -> Finding:
+def _internal_topic(spec: TopicSpec, have: int | None, change: Altered | None) -> Finding:
     if have is None:
         return Finding(
             f'internal topic "{spec.name}"',
@@ -175,6 +203,7 @@ def _internal_topic(spec: TopicSpec, have: int | None) -> Finding:
             f'internal topic "{spec.name}" has {have} partitions, the pipeline needs {spec.partitions}',
             good=False,
             detail="a new count moves keys to other partitions, away from their state",
-            hint="give the number of partitions back its former value, or start under a new pipeline name",
+            hint=f"give the number of partitions back its former value, start under a new pipeline name, or\n{BEGIN_ANEW}",
         )
-    return Finding(f'internal topic "{spec.name}"', good=True, detail=f"{have} partitions")
+    detail = f"{have} partitions" if change is None else f"{have} partitions; will be set back: {change}"
+    return Finding(f'internal topic "{spec.name}"', good=True, detail=detail)

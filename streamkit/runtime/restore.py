@@ -19,15 +19,16 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from streamkit.errors import IncompatiblePlan, Retry, StateInUse
-from streamkit.graph.fingerprint import compare
+from streamkit.errors import Retry, StateInUse
 from streamkit.kafka.ports import Guarantee, Log, Reader
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.runtime.agree import BeyondEnd, agreed_positions, require_compatible
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.hanging import FENCED_S, LIVING_S, end_hanging, was_committed
 from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
-from streamkit.runtime.prepare import TOMBSTONES_KEPT_MS
+from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
 from streamkit.runtime.tail import Tail
 from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
@@ -80,6 +81,7 @@ class Restoring:
         Raises:
             Retry: the broker was away, or a live worker's transaction did not end; try again.
             IncompatiblePlan: the stored state belongs to another version of the pipeline.
+            StateLost: the group says that there was state, and the changelog has none; nothing local is discarded.
             Disagreement: commit record and group positions name different places; look again, then give up.
         """
         name = f"{self._task.id.stage}-{self._task.id.partition}"
@@ -109,11 +111,24 @@ class Restoring:
         changelog = self._task.changelog
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
         if store.changelog_offset > end:
+            await self._require_copy(store, end)
             return "it is ahead of its changelog"
         record = last_commit(store)
         if record is None or self._task.rules.now_ms() - record.at_ms > LOCAL_STATE_MS_MAX:
             return "it is too old, or was never complete"
         return None
+
+    async def _require_copy(self, store: StateStore, end: int) -> None:
+        """Refuse to discard local state that nothing else holds any more.
+
+        Raises:
+            StateLost: the changelog is empty, or shorter than what it held when the group's positions were committed.
+        """
+        positions = await self._stable_positions()
+        is_empty = end == 0 and has_committed(positions.values(), self._ownership.guarantee)
+        if is_empty or is_last_copy(last_commit(store), positions):
+            changelog = self._task.changelog
+            raise state_lost(changelog.topic, [changelog], is_there=True)
 
     async def _take_store(self, name: str) -> StateStore:
         """Open the store; a former owner on this host that is still closing it gets a moment."""
@@ -142,7 +157,20 @@ class Restoring:
         record = last_commit(store)
         if local_birth is not None and record is not None and record.birth != local_birth:
             raise StaleStore(name)
-        return self._restored(store, record, positions, tail.strays)
+        restored = self._restored(store, record, positions, tail.strays)
+        await self._require_records(restored.positions)
+        return restored
+
+    async def _require_records(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Refuse to wait for ever behind the end of a topic that was created anew.
+
+        Raises:
+            BeyondEnd: a position is behind the end of its partition; look again, then give up.
+        """
+        ends = await self._admin.end_offsets(positions, committed=False) if positions else {}
+        for place, end in ends.items():
+            if positions[place] > end:
+                raise BeyondEnd(place, positions[place], end)
 
     async def _sure_to(self, reader: Reader, start: int, end: int) -> int:
         """Up to where (exclusive) a commit record is known to follow: a short tail waits for it in memory instead."""
@@ -205,15 +233,14 @@ class Restoring:
             return await self._admin.positions(group, inputs, timeout_s=POSITIONS_WAIT_S)
         return None
 
-    async def _stable_positions(self) -> dict[TopicPartition, int]:
-        """The group's positions of the task's inputs, once no transaction holds one pending."""
+    async def _stable_positions(self) -> dict[TopicPartition, Position]:
+        """The group's positions of the task's inputs, with their spans, once no transaction holds one pending."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + PATIENCE_S
         inputs = list(self._task.inputs)
         while True:
             try:
-                found = await self._admin.positions(self._ownership.group, inputs, timeout_s=POSITIONS_WAIT_S)
-                return {at: int(position) for at, position in found.items()}
+                return await self._admin.positions(self._ownership.group, inputs, timeout_s=POSITIONS_WAIT_S)
             except Retry:
                 if loop.time() > give_up_at:
                     raise
@@ -259,11 +286,14 @@ class Restoring:
         self,
         store: StateStore,
         record: CommitRecord | None,
-        group: Mapping[TopicPartition, int],
+        noted: Mapping[TopicPartition, Position],
         strays: frozenset[bytes],
     ) -> Restored:
         """Check that everything agrees, and put it together."""
         task, ownership = self._task, self._ownership
+        if record is None and has_committed(noted.values(), ownership.guarantee):
+            raise state_lost(task.changelog.topic, [task.changelog], is_there=True)
+        group = {at: int(position) for at, position in noted.items()}
         state = TaskState(
             store,
             task.stage.stores,
@@ -274,7 +304,7 @@ class Restoring:
         if strays:
             log.info("rows without their commit record are passed over", task=str(task.id), rows=len(strays))
         if record is None:
-            return Restored(state, dict(group), 0, uuid.uuid4().hex)
+            return Restored(state, group, 0, uuid.uuid4().hex)
         if record.fingerprint != ownership.plan.fingerprint:
             require_compatible(store.get(PLAN_KEY), ownership.plan)
         clock = decode_clock(record.extra.get(CLOCK))
@@ -282,47 +312,10 @@ class Restoring:
         return Restored(state, positions, record.span, record.birth, clock)
 
 
-def agreed_positions(
-    record: Mapping[TopicPartition, int], group: Mapping[TopicPartition, int], guarantee: Guarantee
-) -> dict[TopicPartition, int]:
-    """Where to go on: what was written last by the guarantee's order counts.
-
-    Raises:
-        Disagreement: commit record and group name different places, though one transaction wrote both.
-    """
-    match guarantee:
-        case Guarantee.AT_MOST_ONCE:  # the group's were written before anything that could be repeated
-            return {at: max(record.get(at, 0), group.get(at, 0)) for at in {**record, **group}}
-        case Guarantee.AT_LEAST_ONCE:
-            return {**group, **record}  # the record was written behind the results that it speaks of
-        case Guarantee.EXACTLY_ONCE:
-            for partition, offset in group.items():
-                if record.get(partition, offset) != offset:
-                    raise Disagreement(partition, offset, record[partition])
-            return {**group, **record}
-
-
 def _span(store: StateStore, tail: Tail) -> int:
     """The number of the last span that was copied so far."""
     known = tail.rows.get(COMMIT_KEY) or store.get(COMMIT_KEY)
     return 0 if known is None else CommitRecord.decode(known).span
-
-
-def require_compatible(stored: bytes | None, plan: PlanIdentity) -> None:
-    """Refuse a plan that would lose or misread the state which another plan has written.
-
-    Raises:
-        IncompatiblePlan: with a sentence for each thing that does not fit.
-    """
-    old = msgspec.json.decode(stored) if stored is not None else None
-    problems = ["It does not say which plan that was."] if old is None else compare(old, plan.description)
-    if problems:
-        raise IncompatiblePlan(
-            "the stored state was written by another version of this pipeline, which this one would lose",
-            detail="\n".join(problems),
-            hint="give the steps their former names and types back, or start under a new pipeline name",
-        )
-    log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
 
 
 class StaleStore(Retry):
@@ -333,25 +326,6 @@ class StaleStore(Retry):
     def __init__(self, name: str) -> None:
         super().__init__(f'local state "{name}" belongs to a changelog that was deleted')
         self.name = name
-
-
-class Disagreement(Retry):
-    """Group position and commit record name different places.
-
-    Either we stood still while a successor committed between our two looks, or the group's coordinator is still loading
-    and tells positions of long ago, and looking again settles it; or somebody moved the group's offsets behind our
-    back, and it stays. The commit record is what state and output agree with.
-    """
-
-    code = "SK140"
-
-    def __init__(self, partition: TopicPartition, group: int, record: int) -> None:
-        super().__init__(
-            f"group position and commit record of {partition} disagree",
-            detail=f"the group says {group}, the commit record {record}",
-            hint="somebody moved the group's offsets, or the cluster lost some: stop the workers, then\n"
-            "`streamkit offsets reset <pipeline> --to committed` sets them to what the commit records say",
-        )
 
 
 def last_commit(store: StateStore) -> CommitRecord | None:

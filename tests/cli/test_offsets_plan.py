@@ -7,6 +7,9 @@ import pytest
 
 import streamkit as sk
 from streamkit.cli.offsets_plan import (
+    drop_state,
+    partitions_of,
+    plan_anew,
     plan_repair,
     plan_reset,
     report_offsets,
@@ -14,7 +17,7 @@ from streamkit.cli.offsets_plan import (
     require_stopped,
 )
 from streamkit.cli.output import Misuse
-from streamkit.errors import Misconfigured
+from streamkit.errors import Misconfigured, StateLost
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import (
     Commit,
@@ -27,6 +30,7 @@ from streamkit.kafka.ports import (
     WriterOptions,
 )
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.runtime.prepare import inspect, prepare
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -187,3 +191,29 @@ async def test_an_open_transaction_must_end_before_positions_are_set_right(
     transactions.produce("gone", epoch, TopicPartition(first, 1), batch, asyncio.get_running_loop().time())
     with pytest.raises(Misconfigured, match="still open"):
         await plan_repair(plan, log)
+
+
+async def test_a_pipeline_begins_anew_with_its_state_dropped(log: MemoryLog, plan: Plan) -> None:
+    admin = log.admin()
+    await prepare(plan, admin)
+    (shuffle,) = plan.shuffles()
+    await say_committed(log, TopicPartition("p.in.changelog.1", 0), {"in": {0: 2}})
+    await write(log, TopicPartition(shuffle, 1), 4)
+    positions = {TopicPartition("in", 0): Position(2, "1"), TopicPartition(shuffle, 1): Position(4, "1")}
+    await admin.reset_positions("p", positions)
+    planned = await plan_anew(plan, admin, "latest")
+    assert sorted(planned.drops) == sorted([shuffle, *plan.changelogs()])
+    assert {(each.topic, each.partition): each.after for each in planned.moves} == {
+        ("in", 0): 3,
+        ("in", 1): 0,
+        (shuffle, 0): 0,
+        (shuffle, 1): 0,
+    }
+    await drop_state(plan, admin, None)
+    places = await partitions_of(planned.drops, admin)
+    assert set((await admin.end_offsets(places, committed=False)).values()) == {0}
+    with pytest.raises(StateLost):  # interrupted here, it cannot be started by mistake
+        (await inspect(plan, admin)).require()
+    after = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
+    await admin.reset_positions("p", after)
+    (await inspect(plan, admin)).require()

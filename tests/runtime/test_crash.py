@@ -157,7 +157,7 @@ def test_positions_that_stay_wrong_stop_the_worker_with_the_command_that_helps(m
 def test_a_group_that_was_set_before_the_first_start_begins_there(guarantee):
     with Harness(counting(), workers=0, partitions=1, guarantee=guarantee) as harness:
         send(harness, 90)
-        harness._broker.groups.reset("pages", {TopicPartition("views", 0): Position(45, "7")})
+        harness._broker.groups.reset("pages", {TopicPartition("views", 0): Position(45)})
         harness.scale(1)
         harness.run()
         harness.crash()

@@ -102,6 +102,7 @@ MUTANTS = (
     Mutant("frozen rows not read", runtime.frozen_rows_not_read, 9, FORGETFUL),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
     Mutant("stray rows restored", runtime.stray_rows_restored, LOOSE_FROM + 12, DEATHS),
+    Mutant("empty changelog believed", runtime.empty_changelog_believed, 29),
     Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, LOOSE_FROM + 20),
     Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, LOOSE_FROM + 26, STORMS),
     Mutant("at most once from the record", runtime.at_most_once_from_the_record, LOOSE_FROM + 3, STORMS),

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.kafka.ports import Commit
 from streamkit.kafka.records import FetchedBatch
-from streamkit.runtime import assign, commit, fetched, restore, tail
+from streamkit.runtime import assign, commit, fetched, lost, restore, tail
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
@@ -284,3 +284,9 @@ def stray_rows_restored(patch: Any) -> None:
         self._close(self.at)
 
     patch(Tail, "add", broken)
+
+
+def empty_changelog_believed(patch: Any) -> None:
+    """A changelog without a commit record is taken for that of a task that never ran."""
+    patch(restore, "has_committed", lambda _positions, _guarantee: False)
+    patch(lost, "has_committed", lambda _positions, _guarantee: False)

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
-from tests.simulation import invariants
+from tests.simulation import invariants, losses
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.scenario import FAIR, Bias, Scenario, draw, stream
 from tests.simulation.world import Violation, World
@@ -121,6 +121,8 @@ async def _history(world: World, meter: Meter) -> None:
         world.add_worker()
         await world.come_to_rest()
         meter.problems += invariants.check_all(world)
+    elif not meter.problems and stream(scenario.seed, "loses").random() < losses.SHARE:
+        meter.problems += await losses.lose_and_look(world)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def test_every_fault_of_the_campaign_really_struck() -> None:
         test_every_invariant_holds_under_every_fault(CHUNK)
         assert faults["kill"] > 0
         return
-    kinds = ["kill", "freeze", "cut", "storm", "stop", "join", "compact", "lose_disk"]
+    kinds = ["kill", "freeze", "cut", "storm", "stop", "join", "compact", "lose_disk", "lose_topic"]
     fates = [
         f"{fate} {what}"
         for fate in ("request_lost", "reply_lost", "request_late")

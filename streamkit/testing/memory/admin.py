@@ -64,6 +64,7 @@ class MemoryAdmin:
 
         def apply() -> None:
             self._topics.delete(names)
+            self._client.broker.groups.forget_topics(names)
             self._client.broker.moved.fire()
 
         await self._ask("admin.delete", apply)

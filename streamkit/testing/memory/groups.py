@@ -5,7 +5,7 @@ its time is over and the silent ones are put out. The broker lets the assignor d
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from streamkit.kafka.assignor import Claim, assign
@@ -227,6 +227,12 @@ class Groups:
         if group.members:
             raise Refused(Code.NON_EMPTY_GROUP, name)
         group.positions.update(positions)
+
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        """Topics were deleted, and with them goes what groups knew of them."""
+        gone = set(topics)
+        for group in self._groups.values():
+            group.positions = {at: place for at, place in group.positions.items() if at.topic not in gone}
 
     def expire(self, now: float) -> None:
         """Let time pass in every group."""

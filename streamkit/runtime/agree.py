@@ -1,0 +1,92 @@
+"""agree: what was committed and what is there, compared. The last step of a restore, and what `streamkit check` asks.
+
+Decides; does not wait. Whoever calls looks again for a while, because brokers may answer with what was true long ago.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from streamkit.errors import IncompatiblePlan, LogGap, Misconfigured, PositionsMoved, Retry
+from streamkit.graph.fingerprint import compare
+from streamkit.kafka.ports import Guarantee
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.lost import records_lost
+
+log = structlog.get_logger()
+
+
+def agreed_positions(
+    record: Mapping[TopicPartition, int], group: Mapping[TopicPartition, int], guarantee: Guarantee
+) -> dict[TopicPartition, int]:
+    """Where to go on: what was written last by the guarantee's order counts.
+
+    Raises:
+        Disagreement: commit record and group name different places, though one transaction wrote both.
+    """
+    match guarantee:
+        case Guarantee.AT_MOST_ONCE:  # the group's were written before anything that could be repeated
+            return {at: max(record.get(at, 0), group.get(at, 0)) for at in {**record, **group}}
+        case Guarantee.AT_LEAST_ONCE:
+            return {**group, **record}  # the record was written behind the results that it speaks of
+        case Guarantee.EXACTLY_ONCE:
+            for partition, offset in group.items():
+                if record.get(partition, offset) != offset:
+                    raise Disagreement(partition, offset, record[partition])
+            return {**group, **record}
+
+
+def require_compatible(stored: bytes | None, plan: PlanIdentity) -> None:
+    """Refuse a plan that would lose or misread the state which another plan has written.
+
+    Raises:
+        IncompatiblePlan: with a sentence for each thing that does not fit.
+    """
+    old = msgspec.json.decode(stored) if stored is not None else None
+    problems = ["It does not say which plan that was."] if old is None else compare(old, plan.description)
+    if problems:
+        raise IncompatiblePlan(
+            "the stored state was written by another version of this pipeline, which this one would lose",
+            detail="\n".join(problems),
+            hint="give the steps their former names and types back, or start under a new pipeline name",
+        )
+    log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
+
+
+class NotAgreed(Retry):
+    """What was committed and what is there do not fit; if that stays so, `lasting` says who must act."""
+
+    lasting: type[Misconfigured] = Misconfigured
+
+
+class BeyondEnd(NotAgreed):
+    """A position behind the end of its partition: right after a change of leader, or because records are gone."""
+
+    code = "SK150"
+    lasting = LogGap
+
+    def __init__(self, place: TopicPartition, position: int, end: int) -> None:
+        error = records_lost(place, position, end)
+        super().__init__(error.problem, detail=error.detail, hint=error.hint)
+
+
+class Disagreement(NotAgreed):
+    """Group position and commit record name different places.
+
+    Either we stood still while a successor committed between our two looks, or the group's coordinator is still loading
+    and tells positions of long ago, and looking again settles it; or somebody moved the group's offsets behind our
+    back, and it stays. The commit record is what state and output agree with.
+    """
+
+    code = "SK140"
+    lasting = PositionsMoved
+
+    def __init__(self, partition: TopicPartition, group: int, record: int) -> None:
+        super().__init__(
+            f"group position and commit record of {partition} disagree",
+            detail=f"the group says {group}, the commit record {record}",
+            hint="somebody moved the group's offsets, or the cluster lost some: stop the workers, then\n"
+            "`streamkit offsets reset <pipeline> --to committed` sets them to what the commit records say",
+        )
