@@ -4,6 +4,7 @@
 """
 
 from collections import deque
+from collections.abc import Container
 from typing import NoReturn
 
 from streamkit.errors import StreamkitError
@@ -99,8 +100,8 @@ class Intake:
         feed.chunks.clear()
         self._loaded.pop(feed.partition, None)
 
-    def take(self) -> list[FetchedBatch]:
-        """What waits in partitions that are not paused, at most `poll_bytes` of it opened.
+    def take(self, without: Container[TopicPartition] = ()) -> list[FetchedBatch]:
+        """What waits in partitions that are neither paused nor in `without`, at most `poll_bytes` of it opened.
 
         Raises:
             Misconfigured: a partition failed, and nothing else is left to hand out.
@@ -110,6 +111,8 @@ class Intake:
         failed: Feed | None = None
         left = self.limits.poll_bytes
         for feed in list(self._loaded.values()):
+            if feed.partition in without:
+                continue
             try:
                 left -= self._take_feed(feed, taken, left)
             except StreamkitError as error:

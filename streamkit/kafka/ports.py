@@ -6,7 +6,7 @@ Two implementations keep these promises: real Kafka (`kafka/log.py`) and the in-
 Everything here moves whole batches. No port has a call per record, except `Batch.append`, which is plain code.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -48,8 +48,10 @@ class Reader(Protocol):
         """Hand out this partition again."""
         ...
 
-    async def poll(self, timeout_s: float) -> list[FetchedBatch]:
+    async def poll(self, timeout_s: float, *, without: Container[TopicPartition] = ()) -> list[FetchedBatch]:
         """Everything that is buffered now, else what arrives first within the time-out; may be empty.
+
+        Nothing of the partitions in `without` is handed out this time, as if they were paused.
 
         Raises:
             Misconfigured: a partition's position is outside the log (`OFFSET_OUT_OF_RANGE`), a topic is missing, or

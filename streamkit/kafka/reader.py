@@ -5,6 +5,7 @@ works on the last ones; `intake.py` holds what arrived; `record_batches.py` open
 """
 
 import asyncio
+from collections.abc import Container
 
 import structlog
 
@@ -97,7 +98,7 @@ class KafkaReader:
             if feed.chunks:
                 self._intake.arrived.set()
 
-    async def poll(self, timeout_s: float) -> list[FetchedBatch]:
+    async def poll(self, timeout_s: float, *, without: Container[TopicPartition] = ()) -> list[FetchedBatch]:
         """Everything that is buffered now, else what arrives first within the time-out; may be empty.
 
         Nothing is awaited after records were taken, so a cancelled poll loses none.
@@ -108,7 +109,7 @@ class KafkaReader:
         while True:
             if self._broken is not None:
                 raise self._broken
-            taken = await self._take()
+            taken = await self._take(without)
             if taken:
                 # Much came, so more will be there: it travels while the caller works. After little, the next fetch
                 # waits for the next poll, which then gets what is newest, in one request.
@@ -134,9 +135,9 @@ class KafkaReader:
         for lane in self._lanes:
             self._connection.drop(lane)
 
-    async def _take(self) -> list[FetchedBatch]:
+    async def _take(self, without: Container[TopicPartition]) -> list[FetchedBatch]:
         try:
-            taken = self._intake.take()
+            taken = self._intake.take(without)
         except CorruptBatch as error:
             await self._fetch_again(error)
             return []

@@ -13,6 +13,7 @@ import msgspec
 from streamkit.errors import is_ours
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.progress.channels import Channels, Status, combine
+from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.source_clock import SourceClock, SourceState
 from streamkit.state.timers import Timer, TimerCells
 
@@ -94,6 +95,9 @@ class TaskClock:
         self.sources = sources
         self.channels = channels
         self.now_ms = now_ms
+        # How many timers fire before the next look at the clock, and when it says that it is enough for this turn.
+        self._pace = Pace()
+        self._turn_ends_ms = 0
         self.watermark = state.watermark
         self.fired = state.fired
         self.advanced_at_ms = state.advanced_at_ms or now_ms()
@@ -163,7 +167,7 @@ class TaskClock:
     # -- time passes ------------------------------------------------------------------------------------------------
 
     def advance(self, limit: int) -> bool:
-        """Bring event time up to what the inputs promise and fire what is due, at most `limit` timers.
+        """Bring event time up to what the inputs promise and fire what is due, at most `limit` timers or one turn.
 
         Returns whether nothing is left to fire; call it again until then, before the next record.
 
@@ -180,6 +184,7 @@ class TaskClock:
 
     def fire_processing(self, now_ms: int, limit: int) -> bool:
         """Fire the processing-time timers that are due; returns whether none is left."""
+        self._turn_ends_ms = self.now_ms() + TURN_MS
         steps = [each for each in self._steps if not each.is_event]
         for step in steps:
             if step.cells.next_due <= now_ms:
@@ -191,6 +196,7 @@ class TaskClock:
             each.cells.next_due > self.fired for each in self._event_steps()
         ):
             return True
+        self._turn_ends_ms = self.now_ms() + TURN_MS
         is_end = self.watermark == MAX_TIME
         # At the end of all input nobody will wait for the clock on the wall any more.
         steps = self._steps if is_end else self._event_steps()
@@ -210,27 +216,41 @@ class TaskClock:
         return [each for each in self._steps if each.is_event]
 
     def _fire(self, step: StepTimers, up_to: int, limit: int) -> int:
-        """Fire timers of one step; returns what is left of the limit."""
+        """Fire timers of one step, as long as the turn lasts; returns what is left of the limit."""
+        pace = self._pace
         self.is_firing = True
         self.is_ringing_out = not step.is_event and up_to == MAX_TIME
         try:
-            while limit > 0:
-                timer = step.cells.pop_due(up_to)
-                if timer is None:
+            while limit > 0 and step.cells.next_due <= up_to:
+                began_ms = self.now_ms()
+                if began_ms >= self._turn_ends_ms:
+                    return 0
+                chunk = min(limit, pace.size)
+                fired = self._fire_chunk(step, up_to, chunk)
+                limit -= fired
+                pace.learn(fired, self.now_ms() - began_ms)
+                if fired < chunk:
                     break
-                limit -= 1
-                self.fired_count += 1
-                if self._set_aside(step.store, timer):
-                    continue
-                try:
-                    step.fire(*timer)
-                except Exception as error:
-                    if is_ours(error):
-                        raise
-                    raise TimerFailed(step.store, timer, error) from error
         finally:
             self.is_firing = self.is_ringing_out = False
         return limit
+
+    def _fire_chunk(self, step: StepTimers, up_to: int, count: int) -> int:
+        """Fire at most so many timers of one step; returns how many there were."""
+        for number in range(count):
+            timer = step.cells.pop_due(up_to)
+            if timer is None:
+                return number
+            self.fired_count += 1
+            if self._set_aside(step.store, timer):
+                continue
+            try:
+                step.fire(*timer)
+            except Exception as error:
+                if is_ours(error):
+                    raise
+                raise TimerFailed(step.store, timer, error) from error
+        return count
 
     # -- when to look again -----------------------------------------------------------------------------------------
 

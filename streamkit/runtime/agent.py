@@ -34,6 +34,7 @@ from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
 from streamkit.runtime.routes import dead_letter_lane, output_codes
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
+from streamkit.runtime.turns import Turns
 from streamkit.state.store import StateStores
 
 R = TypeVar("R")
@@ -90,6 +91,9 @@ class Agent:
         self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
         self._local = LocalShuffles(
             self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
+        )
+        self._turns = Turns(
+            self._local, self._intakes, self._failures, parts.settings.slice_records, parts.now_ms
         )
         self._is_open = False
         self._stopping = False
@@ -167,7 +171,7 @@ class Agent:
         self._local.follow()
 
     async def _poll(self) -> Intake | None:
-        if (waiting := self._waiting()) is not None:
+        if (waiting := self._local.current() or await self._intakes.turn()) is not None:
             return waiting
         if self._local.way is Way.GATHERING:
             await self._committer.settle()  # what it has written is read before shuffles go by memory
@@ -178,23 +182,13 @@ class Agent:
         is_busy = self._local.is_changing or self.roster.restoring or self._pulse.is_hurried
         return await self._intakes.poll(BUSY_POLL_S if is_busy else IDLE_POLL_S)
 
-    def _waiting(self) -> Intake | None:
-        """What is in hand already: first what was handed over, then what was fetched."""
-        return self._local.current() or self._intakes.current()
-
-    async def _run(self, intake: Intake | None) -> None:
+    async def _run(self, intake: Intake) -> None:
         if not self._rhythm.is_span_open:
             self._rhythm.begin_span()
             self._outbox.begin_span(self._parts.now_ms())
-        left = self._settings.slice_records
-        while intake is not None and left > 0:
-            verdict = intake.run_slice(left, self._failures)
-            if verdict is not None:
-                await self._rewind(intake.task, verdict)
-                break
-            left -= intake.slice_size
-            intake = self._waiting()
-        await asyncio.sleep(0)  # replies and heartbeats get their turn between two slices
+        if (failed := self._turns.run(intake)) is not None:  # turns.py    bounded by number and by time
+            await self._rewind(*failed)
+        await asyncio.sleep(0)  # replies get their turn between two slices
 
     async def _let_time_pass(self) -> None:
         if not self._rules.is_timed:
@@ -215,7 +209,8 @@ class Agent:
             for tasks in self.roster.running_by_stage():
                 await self._run_handed()
                 for task in tasks:
-                    self._committer.finish(task)
+                    for _ in self._committer.finish(task):
+                        await asyncio.sleep(0)
             self._committer.begin(self.roster.running(), self.roster.assignment.member)
         except SpanEndFailed as failed:
             log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
@@ -227,15 +222,14 @@ class Agent:
 
     async def _run_handed(self) -> None:
         """Run all that was handed over: both ends of a local shuffle are committed together."""
-        while (intake := self._local.current()) is not None:
-            verdict = intake.run_slice(self._settings.slice_records, self._failures)
-            if verdict is not None:
-                raise SpanEndFailed(intake.task, verdict)
+        while self._local.current() is not None:
+            if (failed := self._turns.run_handed()) is not None:
+                raise SpanEndFailed(*failed)
             await asyncio.sleep(0)
 
     def _span_is_due(self) -> bool:
         has_moved = any(task.moved for task in self.roster.running())
-        return has_moved and self._rhythm.is_due(is_drained=self._waiting() is None)
+        return has_moved and self._rhythm.is_due(is_drained=self._turns.waiting() is None)
 
     # -- going back -----------------------------------------------------------------------------------------------
 

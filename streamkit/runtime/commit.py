@@ -10,7 +10,8 @@ twice. While a commit is in flight the next span is already being processed; at 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,8 @@ from streamkit.errors import Bug, EncodeError, is_ours
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.operators.step import Push
+from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
@@ -75,14 +78,16 @@ class Committer:
         """True while a commit is in flight."""
         return self._in_flight is not None and not self._in_flight.done()
 
-    def finish(self, task: Task) -> None:
+    def finish(self, task: Task) -> Iterator[None]:
         """Let a task say what it says at the end of a span; the stages behind it come after.
+
+        Yields when it has taken so long that the event loop should get its turn.
 
         Raises:
             SpanEndFailed: what was held back cannot be sent on; drop the span.
         """
         if task.moved:
-            self._let_go(task)
+            yield from self._let_go(task)
             self._announce(task)
 
     def begin(self, tasks: Iterable[Task], member: Member) -> None:
@@ -112,23 +117,39 @@ class Committer:
         )
         self._in_flight = asyncio.create_task(self._write(commit, frozen), name="commit")
 
-    def _let_go(self, task: Task) -> None:
+    def _let_go(self, task: Task) -> Iterator[None]:
         """Operators that held results back until the end of the span send them on, the first of the chain first.
 
         A chain is bound from its end, so what was registered last stands first and may still push into the others.
         """
+        pace = Pace()
+        ends_ms = self._now_ms() + TURN_MS
         for held, following in reversed(task.chain.held):
-            for key, value, timestamp in held():
-                if key in task.muted:
-                    self._failures.put_result_aside(task, key, value, timestamp)
-                    continue
-                try:
-                    following(key, value, timestamp)
-                except Exception as error:
-                    if is_ours(error):
-                        raise
-                    verdict = self._failures.judge_held(task, key, error)
-                    raise SpanEndFailed(task, verdict, error) from error
+            results = list(held())
+            at = 0
+            while at < len(results):
+                began_ms = self._now_ms()
+                if began_ms >= ends_ms:
+                    yield
+                    began_ms = self._now_ms()
+                    ends_ms = began_ms + TURN_MS
+                chunk = results[at : at + pace.size]
+                self._send_on(task, chunk, following)
+                at += len(chunk)
+                pace.learn(len(chunk), self._now_ms() - began_ms)
+
+    def _send_on(self, task: Task, results: Iterable[tuple[bytes | None, Any, int]], following: Push) -> None:
+        for key, value, timestamp in results:
+            if key in task.muted:
+                self._failures.put_result_aside(task, key, value, timestamp)
+                continue
+            try:
+                following(key, value, timestamp)
+            except Exception as error:
+                if is_ours(error):
+                    raise
+                verdict = self._failures.judge_held(task, key, error)
+                raise SpanEndFailed(task, verdict, error) from error
 
     def _announce(self, task: Task) -> None:
         """Tell every partition downstream how far event time has come, behind the records that it speaks of."""

@@ -28,20 +28,24 @@ class Intake(ABC):
         self.partition = partition
         self._run = task.chain.entries[partition.topic]
         self.slice_size = 0
+        # Whether the last slice ended because timers filled it: the event loop comes next.
+        self.is_paused = False
         self.done = False
 
     def run_slice(self, limit: int, failures: Failures) -> Verdict | None:
-        """Run up to `limit` records (or what was waiting) and fire what they make due.
+        """Run up to `limit` records (or what was waiting), fewer if they are slow, and fire what they make due.
 
         `slice_size` then says how many it took. Returns a verdict if the loop must stop this span.
         """
         task, topic = self.task, self.partition.topic
         task.moved = True  # whatever comes of it: timers alone change state and send results on
+        self.slice_size = 0
+        self.is_paused = False
         try:
             if not begin_slice(task.clock, topic, task.rules):
-                self.slice_size = limit  # timers alone have filled this slice
+                self.is_paused = True
                 return None
-            verdict = self._run_records(limit, failures)
+            verdict = self._run_records(min(limit, task.pace.size), failures)
             if verdict is None:
                 end_slice(task.clock, topic, task.rules)
         except TimerFailed as failed:
@@ -88,7 +92,7 @@ class FetchedIntake(Intake):
         except RecordFailed as failed:
             return self._judge(failed, records, failures)
         except Paused as paused:
-            self._pause(paused.record.offset, records, limit)
+            self._pause(paused.record.offset, records)
             return None
         if is_last:
             self._finish()
@@ -130,7 +134,7 @@ class FetchedIntake(Intake):
             except RecordFailed as failed:
                 return self._judge(failed, records[index:], failures)
             except Paused:
-                self._pause(record.offset, records[index:], len(records))
+                self._pause(record.offset, records[index:])
                 return None
             self._advance(record.offset + 1)
         return None
@@ -145,11 +149,11 @@ class FetchedIntake(Intake):
         self._waiting = [record for record in records if record.offset >= after]
         return None
 
-    def _pause(self, offset: int, records: list[LogRecord], limit: int) -> None:
+    def _pause(self, offset: int, records: list[LogRecord]) -> None:
         """Go on from this record when it is our turn again."""
         self._advance(offset)
         self._waiting = [record for record in records if record.offset >= offset]
-        self.slice_size = limit
+        self.is_paused = True
 
     def _finish(self) -> None:
         """The batch is done: the position moves behind it, over markers and aborted records too."""

@@ -101,7 +101,7 @@ class HandedIntake(Intake):
         except Paused as paused:
             at = next(index for index, record in enumerate(records) if record is paused.record)
             self._records = records[at:] + self._records
-            self.slice_size = limit
+            self.is_paused = True
         self.done = not self._records
         return None
 

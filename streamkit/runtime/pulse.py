@@ -5,14 +5,15 @@ busy moment goes on. A partition is idle only if it is silent and the log itself
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
 from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin
-from streamkit.model.ids import MIN_TIME, TopicPartition
+from streamkit.model.ids import MIN_TIME, TaskId, TopicPartition
 from streamkit.progress.channels import Status
+from streamkit.progress.pace import TURN_MS
 from streamkit.progress.source_clock import GeneratorFailed, SourceClock
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import TIMERS_AT_ONCE
@@ -49,6 +50,7 @@ class Pulse:
         self._now_ms = now_ms
         self._next_beat_s = 0.0
         self._next_ask_s = 0.0
+        self._next_task: TaskId | None = None
         self._asking: asyncio.Task[None] | None = None
         # Whether timers are left that fire with the next beat, which then comes at once.
         self.is_hurried = False
@@ -60,16 +62,27 @@ class Pulse:
         self._next_beat_s = now_s + BEAT_S
         self.is_hurried = False
         now_ms = self._now_ms()
-        for task in self._roster.running():
-            if task.rules.is_timed:
-                try:
-                    self._beat(task, now_ms)
-                except TimerFailed as failed:
-                    return task, self._failures.judge_timer(task, failed)
-                except GeneratorFailed as failed:
-                    return task, self._failures.judge_tick(task, failed.cause)
+        for task in self._in_turn():
+            try:
+                self._beat(task, now_ms)
+            except TimerFailed as failed:
+                return task, self._failures.judge_timer(task, failed)
+            except GeneratorFailed as failed:
+                return task, self._failures.judge_tick(task, failed.cause)
+            if self._now_ms() - now_ms >= TURN_MS:
+                self.is_hurried = True  # the others follow with the next beat
+                break
         self._find_idle(now_s, now_ms)
         return None
+
+    def _in_turn(self) -> Iterator[Task]:
+        """The running tasks, those first that had to wait last time."""
+        tasks = [task for task in self._roster.running() if task.rules.is_timed]
+        first = next((at for at, task in enumerate(tasks) if task.id == self._next_task), 0)
+        tasks = tasks[first:] + tasks[:first]
+        for at, task in enumerate(tasks):
+            self._next_task = tasks[(at + 1) % len(tasks)].id
+            yield task
 
     def _beat(self, task: Task, now_ms: int) -> None:
         clock = task.clock

@@ -12,6 +12,7 @@ from streamkit.model.ids import MAX_TIME, TaskId, TopicPartition
 from streamkit.model.signal import Signal
 from streamkit.operators.step import Code
 from streamkit.progress.channels import Status
+from streamkit.progress.pace import Pace
 from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.runtime.align import TimeRules, encode_clock, open_clock, signal_due
 from streamkit.runtime.chain import Chain, TaskScope, bind
@@ -108,6 +109,8 @@ class Task:
         # How often a record, or the held-back result of a key, has failed and was tried again.
         self.attempts: dict[Place | tuple[str, Timer] | bytes | None, int] = {}
         self.wake_at = 0.0
+        # How many of its records are run at a time.
+        self.pace = Pace()
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
         self.announced = False
         # Failures in a row, of the task or of the record that it is stuck at: the waiting time grows with them.

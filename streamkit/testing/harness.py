@@ -39,7 +39,7 @@ from streamkit.runtime.time_report import TaskTime, explain
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.names import require_source, require_topic, require_windows
-from streamkit.testing.virtual_time import VirtualLoop
+from streamkit.testing.virtual_time import VirtualLoop, in_process
 from streamkit.windows.look import OpenWindow, open_windows
 
 V = TypeVar("V")
@@ -297,7 +297,9 @@ class Harness:
         worker.agent = self._do(
             assemble(self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms)
         )
-        worker.work = self._loop.create_task(worker.agent.run(), name=worker.name)
+        worker.work = self._loop.create_task(
+            worker.agent.run(), name=worker.name, context=in_process(worker.name)
+        )
 
     def _kill(self, worker: HarnessWorker) -> None:
         if worker.log is not None and worker.work is not None:

@@ -2,6 +2,9 @@
 
 The same seed gives the same run, to the letter, as long as the code under test asks the loop for the time, draws
 from seeded randomness and does not walk over sets of strings (their order changes from process to process).
+
+Code may say that it takes time, by `VirtualLoop.spend`. What runs in the same process (`in_process`) then waits for it, as
+an event loop waits for code that blocks; all others go on.
 """
 
 # ruff: noqa: SLF001 - a loop is written on the inner side of asyncio: handles, timers, the ready queue
@@ -10,6 +13,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
 
@@ -24,6 +28,17 @@ STEPS_MAX = 10_000_000
 CLEARING_STEPS_MAX = 1_000_000
 # Cancelled timers are swept out when there are this many, as asyncio does itself.
 CANCELLED_TIMERS_MAX = 100
+
+
+# Whose code runs. None: nobody's, and no work holds it up: the brokers, the network, threads beside an event loop.
+_PROCESS: ContextVar[str | None] = ContextVar("process", default=None)
+
+
+def in_process(name: str | None) -> Context:
+    """A context for tasks and timers of this process."""
+    context = copy_context()
+    context.run(_PROCESS.set, name)
+    return context
 
 
 class Deadlock(Exception):
@@ -63,13 +78,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._step_s = step_s
         self._steps_max = steps_max
         self._tasks_made = 0
+        # What the code that runs now has spent; until when each process is at work, and what waits there.
+        self._spent_s = 0.0
+        self._at_work: dict[str, tuple[float, list[Any]]] = {}
         # asyncio's own measure of a slow clock; ours is exact.
         self._clock_resolution = 0.0
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:
         """Seconds since the loop was made, in virtual time."""
-        return self._now
+        return self._now + self._spent_s
+
+    def spend(self, seconds: float) -> None:
+        """The code that runs now takes so long."""
+        self._spent_s += seconds
 
     def _run_once(self) -> None:
         """One step: asyncio's `run_forever` calls this again and again."""
@@ -83,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ready.rotate(at)
         else:
             handle = ready.popleft()
-        if handle._cancelled:
+        if handle._cancelled or (self._at_work and self._waits(handle)):
             return
         self.steps += 1
         if self.steps > self._steps_max:
@@ -91,6 +113,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now += self._step_s
         self.trace = hash((self.trace, at, count, self._now))
         handle._run()
+        if self._spent_s:
+            self._keep_at_work(handle._context.get(_PROCESS))
+
+    def _keep_at_work(self, process: str | None) -> None:
+        """Let the process that has just run stand still for as long as it has spent."""
+        until, self._spent_s = self._now + self._spent_s, 0.0
+        if process is None:
+            self._now = until
+        else:
+            self._at_work[process] = (until, [])
+
+    def _waits(self, handle: Any) -> bool:
+        """Put a handle off if its process is at work."""
+        found = self._at_work.get(handle._context.get(_PROCESS))
+        if found is not None:
+            found[1].append(handle)
+        return found is not None
+
+    def _end_work(self, ready: deque[Any]) -> None:
+        for process in [name for name, (until, _) in self._at_work.items() if until <= self._now]:
+            ready.extend(self._at_work.pop(process)[1])
 
     def _wake_due_timers(self, ready: deque[Any]) -> None:
         """Move what is due from the timers to the ready handles; jump the clock if nothing is ready."""
@@ -100,9 +143,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)._scheduled = False
             self._timer_cancelled_count -= 1
         if not ready:
-            if not timers:
+            times = [until for until, _ in self._at_work.values()]
+            if timers:
+                times.append(timers[0]._when)
+            if not times:
                 raise Deadlock(f"at {self._now:.3f} s everybody waits and nothing is scheduled")
-            self._now = max(self._now, timers[0]._when)
+            self._now = max(self._now, min(times))
+        if self._at_work:
+            self._end_work(ready)
         while timers and timers[0]._when <= self._now:
             handle = heapq.heappop(timers)
             handle._scheduled = False

@@ -9,6 +9,7 @@ from streamkit.errors import LogGap, Misconfigured, Retry, StreamkitError
 from streamkit.testing.memory.broker import MemoryBroker
 from streamkit.testing.memory.network import Network, NoReply
 from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.virtual_time import in_process
 
 R = TypeVar("R")
 
@@ -46,7 +47,7 @@ class Client:
         deadline = self.broker.deadline
         if deadline < self._rings_at:
             self._rings_at = deadline
-            loop.call_at(deadline, self._ring, loop, deadline)
+            loop.call_at(deadline, self._ring, loop, deadline, context=in_process(None))
 
     def _ring(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         # An earlier alarm may have been set meanwhile; then this one is only an extra look at the clock.

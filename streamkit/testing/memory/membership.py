@@ -11,6 +11,7 @@ from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.refusal import Code, Refused
 from streamkit.testing.memory.signal import Signal, wait_any
+from streamkit.testing.virtual_time import in_process
 
 # Ten chances to be heard before the session is over.
 HEARTBEATS_PER_SESSION = 10
@@ -65,7 +66,8 @@ class MemoryMembership:
             break
         self._member = assignment.member
         self._rejoin_needed = self._lost = False
-        self._heartbeats = asyncio.create_task(self._beat(assignment.member))
+        # Beside the event loop of the worker: a step that blocks it does not stop them.
+        self._heartbeats = asyncio.create_task(self._beat(assignment.member), context=in_process(None))
         return assignment
 
     async def wait_rejoin(self) -> None:

@@ -11,6 +11,7 @@ from random import Random
 from typing import TypeVar
 
 from streamkit.testing.memory.signal import Signal, wait_any
+from streamkit.testing.virtual_time import in_process
 
 R = TypeVar("R")
 
@@ -161,7 +162,8 @@ class SeededNetwork(Network):
             await _outcome(lambda: self._arrive(apply))
         elif fate is Fate.REQUEST_LATE:
             late_s = timeout_s * (1 + self.random.random())
-            asyncio.get_running_loop().call_later(late_s, self._arrive_late, apply)
+            loop = asyncio.get_running_loop()
+            loop.call_later(late_s, self._arrive_late, apply, context=in_process(None))
         await self._give_up(what, timeout_s)
         raise NoReply(what)
 

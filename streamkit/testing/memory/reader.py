@@ -1,6 +1,7 @@
 """Reading from the in-memory log: positions, pauses, and what may be seen."""
 
 import asyncio
+from collections.abc import Container
 
 from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
@@ -45,37 +46,41 @@ class MemoryReader:
         self._paused.pop(partition, None)
         self._pointed.fire()
 
-    async def poll(self, timeout_s: float) -> list[FetchedBatch]:
+    async def poll(self, timeout_s: float, *, without: Container[TopicPartition] = ()) -> list[FetchedBatch]:
         """What can be read now, else what arrives first within the time-out; see the port."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
-            fetched = await self._fetch(max(deadline - loop.time(), 0.0))
+            fetched = await self._fetch(max(deadline - loop.time(), 0.0), without)
             if fetched or loop.time() >= deadline:
                 return fetched
             # The broker is looked at from here only to know when to ask again, as a long poll would.
-            while not self._has_news():
+            while not self._has_news(without):
                 await wait_any(self._client.broker.moved, self._pointed, timeout_s=deadline - loop.time())
                 await self._client.network.awake()
-                if loop.time() >= deadline and not self._has_news():
+                if loop.time() >= deadline and not self._has_news(without):
                     return []
 
     async def close(self) -> None:
         """Read nothing more."""
         self._positions.clear()
 
-    def _active(self) -> dict[TopicPartition, int]:
-        return {each: offset for each, offset in self._positions.items() if each not in self._paused}
+    def _active(self, without: Container[TopicPartition]) -> dict[TopicPartition, int]:
+        return {
+            each: offset
+            for each, offset in self._positions.items()
+            if each not in self._paused and each not in without
+        }
 
-    def _has_news(self) -> bool:
+    def _has_news(self, without: Container[TopicPartition]) -> bool:
         """Whether there is something to fetch by now."""
         try:
-            return any(self._find(each, offset, 1) for each, offset in self._active().items())
+            return any(self._find(each, offset, 1) for each, offset in self._active(without).items())
         except Refused:
             return True
 
-    async def _fetch(self, remaining_s: float) -> list[FetchedBatch]:
-        asked = self._active()
+    async def _fetch(self, remaining_s: float, without: Container[TopicPartition]) -> list[FetchedBatch]:
+        asked = self._active(without)
 
         def find() -> list[tuple[TopicPartition, Read]]:
             found = [(each, self._find(each, at, self._fetch_bytes_max)) for each, at in asked.items()]
