@@ -76,6 +76,10 @@ class Connection:
         self._client: Any = None
         self._lanes = int(max(Lane))
 
+    def another(self) -> "Connection":
+        """A connection of its own to the same cluster, not connected yet: for another event loop."""
+        return Connection(self.brokers, self._security, request_timeout_s=self._request_timeout_s)
+
     async def connect(self) -> None:
         """Find the cluster.
 

@@ -163,7 +163,9 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Membership(Protocol):
-    """Our place in the worker group of one pipeline. Heartbeats run beside the caller while joined.
+    """Our place in the worker group of one pipeline.
+
+    While joined, heartbeats run beside the caller, and go on while code holds its event loop.
 
     The assignor hands out tasks (stage x partition), sticky: a task stays where it is unless balance demands a
     move; every member learns which writer ids are in the group.
@@ -189,6 +191,10 @@ class Membership(Protocol):
 
     async def leave(self) -> None:
         """Leave the group at once, so that others need not wait for the session time-out."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave the group while the event loop is held: may be called from any thread. We are lost from then on."""
         ...
 
 

@@ -97,6 +97,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """One step: asyncio's `run_forever` calls this again and again."""
         ready = self._ready
         self._wake_due_timers(ready)
+        while not ready:  # somebody's work is over, and nothing has waited for it
+            self._wake_due_timers(ready)
         count = len(ready)
         at = int(self.random.random() * count) if count > 1 else 0
         if at:

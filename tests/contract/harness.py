@@ -31,7 +31,7 @@ from streamkit.kafka.records import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch
-from streamkit.testing.virtual_time import run
+from streamkit.testing.virtual_time import VirtualLoop, in_process, run
 
 R = TypeVar("R")
 
@@ -55,6 +55,10 @@ class Sleeper(Protocol):
     """A member in a process of its own, which can be stopped (SIGSTOP) and continued."""
 
     assignment: Assignment
+    membership: Membership
+
+    def hold(self, seconds: float) -> None:
+        """Let code hold its event loop for so long, and only that."""
 
     def freeze(self) -> None: ...
 
@@ -180,7 +184,9 @@ class MemoryCluster(Cluster):
         log = MemoryLog(self.broker)
         self._logs.append(log)
         membership = log.membership(options)
-        return MemorySleeper(log, membership, await membership.join(()))
+        loop = asyncio.get_running_loop()
+        joining = loop.create_task(membership.join(()), context=in_process("sleeper"))
+        return MemorySleeper(log, membership, await joining)
 
     async def leave_open(
         self,
@@ -205,8 +211,13 @@ class MemoryCluster(Cluster):
 class MemorySleeper:
     def __init__(self, log: MemoryLog, membership: Membership, assignment: Assignment) -> None:
         self._log = log
-        self._membership = membership
+        self.membership = membership
         self.assignment = assignment
+
+    def hold(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.call_soon(loop.spend, seconds, context=in_process("sleeper"))
 
     def freeze(self) -> None:
         self._log.network.freeze()
@@ -215,8 +226,8 @@ class MemorySleeper:
         self._log.network.thaw()
 
     async def wait_lost(self) -> None:
-        await self._membership.wait_rejoin()
-        assert self._membership.lost
+        await self.membership.wait_rejoin()
+        assert self.membership.lost
 
 
 class KafkaCluster(Cluster):
@@ -288,6 +299,7 @@ class KafkaSleeper:
     """A member whose event loop runs in a thread of its own, so that the whole loop can be held."""
 
     assignment: Assignment
+    membership: Membership
 
     def __init__(self, make_log: Callable[[], Log], options: MemberOptions) -> None:
         self._make_log = make_log
@@ -296,15 +308,18 @@ class KafkaSleeper:
         self._running = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._log: Log
-        self._membership: Membership
 
     async def start(self) -> None:
         self._thread.start()
         self.assignment = await self._there(self._join())
 
+    def hold(self, seconds: float) -> None:
+        self._loop.call_soon_threadsafe(time.sleep, seconds)
+
     def freeze(self) -> None:
         self._running.clear()
-        self._loop.call_soon_threadsafe(self._running.wait)
+        for loop in (self._loop, self.membership._heartbeat._loop):  # type: ignore[attr-defined]
+            loop.call_soon_threadsafe(self._running.wait)
 
     def thaw(self) -> None:
         self._running.set()
@@ -325,13 +340,13 @@ class KafkaSleeper:
     async def _join(self) -> Assignment:
         self._log = self._make_log()
         await self._log.connect()
-        self._membership = self._log.membership(self._options)
-        return await self._membership.join(())
+        self.membership = self._log.membership(self._options)
+        return await self.membership.join(())
 
     async def _wait_lost(self) -> None:
         async with asyncio.timeout(20):
-            await self._membership.wait_rejoin()
-        assert self._membership.lost
+            await self.membership.wait_rejoin()
+        assert self.membership.lost
 
 
 def out(writer: Writer, partition: TopicPartition, *values: bytes | None, timestamp: int = 1000) -> OutBatch:

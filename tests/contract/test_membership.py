@@ -8,7 +8,7 @@ import pytest
 from streamkit.errors import Fenced
 from streamkit.kafka.ports import Assignment, Membership, StageTasks
 from streamkit.model.ids import TaskId
-from tests.contract.harness import STAGES, Cluster, contract, out, write
+from tests.contract.harness import SESSION_S, STAGES, Cluster, contract, out, write
 
 ALL = [TaskId(stage.stage, number) for stage in STAGES for number in range(stage.partitions)]
 
@@ -164,6 +164,29 @@ async def test_a_silent_member_loses_its_tasks_after_its_session(cluster: Cluste
         await write(writer, sleeper.assignment.member, positions={partition: 1})
     sleeper.thaw()
     await sleeper.wait_lost()
+
+
+@contract
+async def test_a_member_whose_event_loop_is_held_keeps_its_place(cluster: Cluster) -> None:
+    group = cluster.name("group")
+    sleeper = await cluster.sleeper(cluster.member_options(group))
+    sleeper.hold(2 * SESSION_S)
+    await asyncio.sleep(2 * SESSION_S + 1)
+    assert not sleeper.membership.lost
+    assert await (await cluster.admin()).members(group) == [sleeper.assignment.member.member_id]
+
+
+@contract
+async def test_who_gives_up_while_its_event_loop_is_held_is_replaced_at_once(cluster: Cluster) -> None:
+    group = cluster.name("group")
+    sleeper = await cluster.sleeper(cluster.member_options(group))
+    sleeper.hold(SESSION_S)
+    started = asyncio.get_running_loop().time()
+    sleeper.membership.abandon()
+    assert sleeper.membership.lost
+    successor = await (await cluster.membership(group)).join(())
+    assert asyncio.get_running_loop().time() - started < SESSION_S / 2
+    assert len(successor.tasks) == sum(stage.partitions for stage in STAGES)
 
 
 @contract

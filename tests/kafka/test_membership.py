@@ -1,6 +1,7 @@
 """Workers joining, leaving and dying in a group on a real broker."""
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -251,12 +252,34 @@ async def test_a_cancelled_join_can_be_repeated_or_left(make: Make) -> None:
 async def test_a_process_that_stood_still_for_a_session_is_lost_at_once(make: Make) -> None:
     membership = make("w1")
     await membership.join(())
+    beside = membership._heartbeat._loop
+    assert beside is not None
+    beside.call_soon_threadsafe(time.sleep, SESSION_S + 0.5)
     time.sleep(SESSION_S + 0.5)  # noqa: ASYNC251 - nothing runs, as under SIGSTOP
     assert membership.lost
     assert membership.rejoin_needed
     async with asyncio.timeout(5):
         await membership.wait_rejoin()
     assert_shared([await membership.join(())], {"w1"})
+
+
+@pytest.mark.kafka
+async def test_neither_thread_nor_connection_of_the_heartbeat_outlives_its_member(make: Make) -> None:
+    def threads() -> int:
+        return sum(thread.name == "streamkit-heartbeat" for thread in threading.enumerate())
+
+    membership = make("w1")
+    await membership.join(())
+    await membership.join(())
+    assert threads() == 1
+    await membership.leave()
+    assert threads() == 0
+    await membership.join(())
+    await asyncio.sleep(0.5)
+    assert threads() == 1
+    await membership.close()
+    assert threads() == 0
+    assert membership._heartbeat._connection._client is None
 
 
 @pytest.mark.kafka

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
+from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, in_process, run
 
 SEEDS = range(30)
 
@@ -224,3 +224,38 @@ def test_asyncios_own_tools_work() -> None:
         return sorted(seen)
 
     assert all(run(tools(seed), seed) == list(range(10)) for seed in SEEDS)
+
+
+def test_work_holds_up_its_own_process_and_nobody_else() -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def tick(name: str) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            await asyncio.sleep(1)
+            seen.append((name, round(loop.time(), 1)))
+
+    async def blocked() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await asyncio.sleep(0.5)
+        loop.spend(2.0)
+        assert loop.time() >= 2.5
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        mine, other = in_process("mine"), in_process("other")
+        work = [
+            loop.create_task(blocked(), context=mine),
+            loop.create_task(tick("mine"), context=mine),
+            loop.create_task(tick("other"), context=other),
+        ]
+        await asyncio.wait(work)
+        for each in work:
+            each.result()
+
+    for seed in SEEDS:
+        seen.clear()
+        run(main(), seed)
+        assert [at for name, at in seen if name == "other"] == [1.0, 2.0, 3.0]
+        assert [at for name, at in seen if name == "mine"] == [2.5, 3.5, 4.5]

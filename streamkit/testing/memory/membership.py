@@ -30,6 +30,7 @@ class MemoryMembership:
         self._lost = False
         self._changed = Signal()
         self._heartbeats: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
 
     @property
     def rejoin_needed(self) -> bool:
@@ -83,6 +84,14 @@ class MemoryMembership:
         if member_id is not None:
             await self._leave(member_id)
         self._notice(lost=True)
+
+    def abandon(self) -> None:
+        """Leave the group while the event loop is held."""
+        self.stop()
+        self._notice(lost=True)
+        if self._member_id is not None:
+            leaving = self._leave(self._member_id)
+            self._leaving = asyncio.get_running_loop().create_task(leaving, context=in_process(None))
 
     def stop(self) -> None:
         """Send no more heartbeats, as a process that ends."""
