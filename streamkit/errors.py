@@ -158,6 +158,28 @@ class Bug(StreamkitError):
     code = "SK900"
 
 
-def is_ours(error: Exception) -> bool:
-    """Whether no record is to blame for this: it goes to who must act, and past the pipeline's error policy."""
-    return isinstance(error, StreamkitError) and not isinstance(error, UserCodeError)
+def is_of_the_record(error: BaseException) -> bool:
+    """Whether the pipeline's error policy decides about this; what is not goes past it, to who must act.
+
+    Whatever the user's code raises is the fault of its record, `sys.exit()` and a cancelled future's error included:
+    nothing waits inside a step, so neither can come from anywhere else. Only the keyboard's interrupt can.
+    """
+    if isinstance(error, StreamkitError):
+        return isinstance(error, UserCodeError)
+    return not isinstance(error, KeyboardInterrupt)
+
+
+def said(error: BaseException) -> str:
+    """What an error says, in text that can be logged and sent: the user's may say nothing, or no text at all."""
+    try:
+        text = str(error) if isinstance(error, StreamkitError) else f"{type(error).__name__}: {error}"
+    except BaseException as failed:
+        if isinstance(failed, KeyboardInterrupt):
+            raise
+        text = f"{type(error).__name__}, whose text raises {type(failed).__name__}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """The same text, with what UTF-8 has no form for (lone surrogates) written out."""
+    return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,7 @@
+import asyncio
 import inspect
+
+import pytest
 
 from streamkit import errors
 from streamkit.errors import Misconfigured, StreamkitError
@@ -32,3 +35,21 @@ def test_every_error_has_a_code_of_its_own_and_says_who_acts():
     codes = [each.code for each in classes]
     assert len(set(codes)) == len(codes)
     assert all(each.__doc__ for each in classes)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_its"),
+    [
+        (ValueError(), True),
+        (errors.EncodeError("x"), True),
+        (SystemExit(), True),
+        (GeneratorExit(), True),
+        (asyncio.CancelledError(), True),
+        (KeyboardInterrupt(), False),
+        (errors.Bug("x"), False),
+        (errors.Retry("x"), False),
+        (errors.Misconfigured("x"), False),
+    ],
+)
+def test_all_but_our_own_errors_and_the_keyboards_are_the_fault_of_a_record(error, is_its):
+    assert errors.is_of_the_record(error) is is_its

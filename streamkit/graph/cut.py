@@ -22,7 +22,7 @@ from streamkit.graph.validate import (
     require_valid,
 )
 from streamkit.operators.exchange import ShuffleStep, WriteStep
-from streamkit.operators.keyed import Aggregate
+from streamkit.operators.keyed import Aggregate, Reduce
 from streamkit.operators.process import ProcessStep
 from streamkit.operators.step import Step
 from streamkit.state.keys import store_ids
@@ -254,4 +254,6 @@ def _clean(group: _Group, inputs: tuple[Input, ...], after: dict[int, tuple[int,
 
 def _raises_late(step: Step) -> bool:
     """Whether a step may have had effects before it raises itself."""
-    return isinstance(step, ProcessStep | WindowStep) or (isinstance(step, Aggregate) and step.works_in_place)
+    if isinstance(step, ProcessStep | WindowStep | Reduce):  # the function of a reduce may work in place too
+        return True
+    return isinstance(step, Aggregate) and step.works_in_place

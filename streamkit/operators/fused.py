@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,16 @@ from streamkit.operators.step import Code, Push, Scope
 INDENT = "    "
 # Where a generated function keeps the step of each of its lines, among its globals.
 _STEPS = "__steps__"
+# The code of the functions that say in a parameter whose step they are, by identity: no code of a user's is among them.
+_named: dict[int, CodeType] = {}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+
+class _StepOfLine(dict[int, str]):
+    """The step of each line of a generated function; a type of its own, so that nothing of a user's is taken for it."""
 
 
 class InlineStep(msgspec.Struct, frozen=True):
@@ -51,18 +60,26 @@ def fuse_loop(each: Code, codes: Sequence[Code], following: Push | None) -> Call
 def step_in(trace: TracebackType) -> str | None:
     """The step that was at work in this frame; None if the frame is no step's."""
     frame = trace.tb_frame
-    steps: Mapping[int, str] | None = frame.f_globals.get(_STEPS)
-    if steps is not None:
+    steps = frame.f_globals.get(_STEPS)
+    if type(steps) is _StepOfLine:
         return steps.get(trace.tb_lineno) or None
-    if frame.f_code.co_name in ("push", "fire"):
+    if id(frame.f_code) in _named:
         step: str | None = frame.f_locals.get("step")
         return step
     return None
 
 
+def named(function: F) -> F:
+    """Know a function as a step's own: its parameter `step` says whose. A user's may be called the same."""
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        _named[id(code)] = code
+    return function
+
+
 def _function(name: str, codes: Sequence[Code], following: Push | None) -> Any:
     lines: list[str] = []
-    steps: dict[int, str] = {}
+    steps = _StepOfLine()
     names: dict[str, Any] = {_STEPS: steps, "following": following}
     indent = ""
     for number, code in enumerate(codes):

@@ -146,15 +146,37 @@ def latest(following: Push, scope: Scope) -> Push:
     Keys go on in the order in which they first appeared. What is kept belongs to the span: when a span is dropped,
     its steps are bound anew.
     """
-    pending: dict[bytes | None, tuple[Any, int]] = {}
+    held = Latest()
+    pending = held.pending
 
     def keep(key: bytes | None, value: Any, timestamp: int) -> None:
         pending[key] = (value, timestamp)
 
-    def held() -> list[tuple[bytes | None, Any, int]]:
-        taken = [(key, value, timestamp) for key, (value, timestamp) in pending.items()]
-        pending.clear()
-        return taken
-
     scope.at_span_end(held, following)
     return keep
+
+
+class Latest:
+    """The last result of each key; keeps the promises of `Held`."""
+
+    __slots__ = ("_settled", "pending")
+
+    def __init__(self) -> None:
+        self.pending: dict[bytes | None, tuple[Any, int]] = {}
+        self._settled: dict[bytes | None, tuple[Any, int]] = {}
+
+    def take(self) -> list[tuple[bytes | None, Any, int]]:
+        """As `Held.take`."""
+        self.settle()
+        taken = [(key, value, timestamp) for key, (value, timestamp) in self._settled.items()]
+        self._settled.clear()
+        return taken
+
+    def settle(self) -> None:
+        """As `Held.settle`."""
+        self._settled.update(self.pending)
+        self.pending.clear()
+
+    def undo(self) -> None:
+        """As `Held.undo`."""
+        self.pending.clear()

@@ -14,8 +14,6 @@ from streamkit.state.spec import StoreSpec
 
 # (key bytes or None, value, timestamp in ms); synchronous, returns nothing, may call the next step any number of times.
 Push = Callable[[bytes | None, Any, int], None]
-# Results that a step has kept back during the span: (key, value, timestamp) each; asking empties it.
-Held = Callable[[], Iterable[tuple[bytes | None, Any, int]]]
 # (key bytes, time in ms, namespace): what happens when a timer comes due. Must be named `fire` and have a last
 # parameter `step=<name of the step>`, for the same reason as `push`.
 Fire = Callable[[bytes, int, bytes], None]
@@ -33,6 +31,22 @@ class Code(msgspec.Struct, frozen=True):
     names: Mapping[str, Any]
     # Nothing follows: the record leaves the stage here.
     is_end: bool = False
+
+
+class Held(Protocol):
+    """Results that a step keeps back until the span ends."""
+
+    def take(self) -> Iterable[tuple[bytes | None, Any, int]]:
+        """All of them, (key, value, timestamp) each; none is left."""
+        ...
+
+    def settle(self) -> None:
+        """What was kept up to here stays; from now on `undo` can take back what comes."""
+        ...
+
+    def undo(self) -> None:
+        """Forget what was kept since the last `settle`."""
+        ...
 
 
 class Timers(Protocol):
@@ -92,7 +106,7 @@ class Scope(Protocol):
         ...
 
     def at_span_end(self, held: Held, following: Push) -> None:
-        """When the span is about to be committed, push what `held` returns into `following`, record by record.
+        """When the span is about to be committed, push what `held` has into `following`, record by record.
 
         Those registered last come first: steps are bound from the end of the chain.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from streamkit.errors import Misconfigured
+from streamkit.errors import Misconfigured, is_of_the_record
 from streamkit.model.event_time import TimeRule, WatermarkGenerator
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.progress.channels import Status
@@ -30,8 +30,8 @@ class SourceState(msgspec.Struct, frozen=True, array_like=True):
 class GeneratorFailed(Exception):
     """The user's watermark generator raised, on this record if it saw one."""
 
-    def __init__(self, record: Any | None, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
+    def __init__(self, record: Any | None, cause: BaseException) -> None:
+        super().__init__("the watermark generator raised")
         self.record = record
         self.cause = cause
 
@@ -103,7 +103,9 @@ class SourceClock:
         self.highest = max(self.highest, timestamp)
         try:
             return self.promise(self.generator.on_record(value, timestamp))
-        except Exception as error:
+        except BaseException as error:
+            if not is_of_the_record(error):
+                raise
             raise GeneratorFailed(record, error) from error
 
     def tick(self, now_ms: int) -> None:
@@ -115,7 +117,9 @@ class SourceClock:
         if self.generator is not None:
             try:
                 self.promise(self.generator.on_tick(now_ms))
-            except Exception as error:
+            except BaseException as error:
+                if not is_of_the_record(error):
+                    raise
                 raise GeneratorFailed(None, error) from error
 
     def promise(self, watermark: int | None) -> bool:
@@ -145,6 +149,18 @@ class SourceClock:
         return (
             self.status is Status.ACTIVE and idle_ms is not None and now_ms - self.last_record_ms >= idle_ms
         )
+
+    def mark(self) -> tuple[int, int, bytes]:
+        """What one record may change, as it is now."""
+        generator = b"" if self.generator is None else _encode(self.generator)
+        return self.highest, self.stated, generator
+
+    def undo(self, mark: tuple[int, int, bytes]) -> None:
+        """Be as it was at the mark; a record in hand was not processed."""
+        self.in_hand = None
+        self.highest, self.stated, generator = mark
+        if self.generator is not None:
+            self.generator = _restored(generator, type(self.generator))
 
     def snapshot(self) -> SourceState:
         """What to commit."""

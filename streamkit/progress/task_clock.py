@@ -7,10 +7,11 @@ step's own time advances. Firing may be interrupted and taken up again: `reached
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from streamkit.errors import is_ours
+from streamkit.errors import is_of_the_record
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.progress.channels import Channels, Status, combine
 from streamkit.progress.pace import TURN_MS, Pace
@@ -20,6 +21,25 @@ from streamkit.state.timers import Timer, TimerCells
 Fire = Callable[[bytes, int, bytes], None]
 # Called with a timer that a person will look at instead of being fired; whether it is one.
 SetAside = Callable[[str, Timer], bool]
+
+
+class Guard(Protocol):
+    """Can undo what a record or a timer has done, if it fails (`runtime/careful.py`)."""
+
+    def settle(self) -> None:
+        """What was done up to here stays."""
+        ...
+
+    def undo(self) -> None:
+        """Take back what was done since the last `settle`."""
+        ...
+
+
+class ClockMark(NamedTuple):
+    """What one record or timer may change of a clock."""
+
+    sources: dict[str, tuple[int, int, bytes]]
+    counts: dict[str, int]
 
 
 class ClockState(msgspec.Struct, frozen=True, array_like=True):
@@ -40,10 +60,10 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TimerFailed(Exception):
-    """A timer's step raised."""
+    """A timer's step raised. With a guard all of it is undone, and the timer is there again."""
 
-    def __init__(self, store: str, timer: Timer, cause: Exception) -> None:
-        super().__init__(str(cause))
+    def __init__(self, store: str, timer: Timer, cause: BaseException) -> None:
+        super().__init__(store)
         self.store = store
         self.timer = timer
         self.cause = cause
@@ -112,6 +132,8 @@ class TaskClock:
         self.fired_count = 0
         self._steps: list[StepTimers] = []
         self._set_aside: SetAside = lambda _store, _timer: False
+        # Only while timers are run carefully.
+        self.guard: Guard | None = None
         for topic, (watermarks, statuses) in state.channels.items():
             _take_over(channels.get(topic), watermarks, statuses)
 
@@ -154,6 +176,16 @@ class TaskClock:
             announced=self.announced,
             counts=dict(self.counts),
         )
+
+    def mark(self) -> ClockMark:
+        """What one record or timer may change, as it is now; event time itself is nobody's to undo."""
+        return ClockMark({topic: each.mark() for topic, each in self.sources.items()}, dict(self.counts))
+
+    def undo(self, mark: ClockMark) -> None:
+        """Be as it was at the mark."""
+        for topic, source in mark.sources.items():
+            self.sources[topic].undo(source)
+        self.counts = Counter(mark.counts)
 
     def timers_near(self) -> int:
         """How many timers are in memory."""
@@ -242,15 +274,21 @@ class TaskClock:
             if timer is None:
                 return number
             self.fired_count += 1
-            if self._set_aside(step.store, timer):
-                continue
-            try:
-                step.fire(*timer)
-            except Exception as error:
-                if is_ours(error):
-                    raise
-                raise TimerFailed(step.store, timer, error) from error
+            self._fire_one(step, timer)
         return count
+
+    def _fire_one(self, step: StepTimers, timer: Timer) -> None:
+        try:
+            if not self._set_aside(step.store, timer):
+                step.fire(*timer)
+            if self.guard is not None:
+                self.guard.settle()
+        except BaseException as error:
+            if not is_of_the_record(error):
+                raise
+            if self.guard is not None:
+                self.guard.undo()
+            raise TimerFailed(step.store, timer, error) from error
 
     # -- when to look again -----------------------------------------------------------------------------------------
 

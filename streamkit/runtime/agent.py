@@ -21,11 +21,13 @@ from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Code
 from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
+from streamkit.runtime.careful import Careful
 from streamkit.runtime.commit import Committer, SpanEndFailed
 from streamkit.runtime.emit import Lane, Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
+from streamkit.runtime.letters import Letters
 from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.poll import Intakes
@@ -71,8 +73,8 @@ class Agent:
         self._reader = parts.log.reader(committed=True)
         self._outbox = Outbox(parts.writer, parts.limits)
         self._outputs: dict[str, Code] = output_codes(parts.plan, self._outbox, parts.partition_counts)
-        letters = dead_letter_lane(parts.plan, self._outbox, parts.partition_counts)
-        self._failures = Failures(parts.plan.on_error, letters)
+        letters = Letters(dead_letter_lane(parts.plan, self._outbox, parts.partition_counts))
+        self._failures = Failures(parts.plan.on_error, letters, parts.now_ms)
         self._committer = Committer(parts.writer, self._outbox, self._failures, plan, parts.now_ms)
         self._rules = TimeRules(
             is_timed=parts.plan.is_timed,
@@ -99,7 +101,13 @@ class Agent:
         self._stopping = False
 
     def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
-        return Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside)
+        return Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside, self._make_careful)
+
+    def _make_careful(self, task: Task) -> Careful:
+        lanes = [self._outbox.lane(each.topic, each.partitions or 0) for each in task.stage.outputs]
+        changelog = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
+        held = [held for held, _ in task.chain.held]
+        return Careful(task.state, task.clock, held, lanes, changelog.row_bytes_max)
 
     def _local_lanes(self) -> dict[str, Lane]:
         """The shuffles that may be handed over: only a transaction commits both of their ends together."""
@@ -187,7 +195,7 @@ class Agent:
             self._rhythm.begin_span()
             self._outbox.begin_span(self._parts.now_ms())
         if (failed := self._turns.run(intake)) is not None:  # turns.py    bounded by number and by time
-            await self._rewind(*failed)
+            await self._obey(*failed)
         await asyncio.sleep(0)  # replies get their turn between two slices
 
     async def _let_time_pass(self) -> None:
@@ -197,7 +205,7 @@ class Agent:
             self._outbox.begin_span(self._parts.now_ms())
         failed = self._pulse.beat(now_s())
         if failed is not None:
-            await self._rewind(*failed)
+            await self._obey(*failed)
         elif self.roster.is_finished:
             log.info("all input has ended")
             self.stop()
@@ -215,6 +223,7 @@ class Agent:
         except SpanEndFailed as failed:
             log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
             await self._rewind(failed.task, failed.verdict)
+        self._failures.log.sum_up()
         at_s = now_s()
         for task in self.roster.running():
             if task.state.flush_due(at_s):
@@ -233,6 +242,18 @@ class Agent:
 
     # -- going back -----------------------------------------------------------------------------------------------
 
+    async def _obey(self, failed: Task, verdict: Verdict) -> None:
+        """Do what the error policy says about a failure."""
+        if verdict is not Verdict.WAIT:
+            await self._rewind(failed, verdict)
+            return
+        # Nobody may hand it anything while it waits.
+        self._local.leave(now_s() + self._settings.restart_delay_last_s)
+        await self._commit()
+        if failed.life is Life.RUNNING:
+            self._intakes.drop({failed})
+            self._stop_for_a_while(failed)
+
     async def _rewind(self, failed: Task, verdict: Verdict) -> None:
         """Drop the open span of all tasks and read it again; the failed task may have to wait first."""
         await self._committer.settle()
@@ -240,8 +261,10 @@ class Agent:
         # By then the failed record, read from a topic, has had its tries; and who fails often loses little by it.
         self._local.leave(now_s() + self._settings.restart_delay_last_s)
         for task in list(self.roster.running()):
+            # What fails in one partition fails in others too, and each first failure would cost a span of all.
+            task.is_suspect = task.is_suspect or (failed.is_suspect and task.stage is failed.stage)
             task.rewind(self._outputs)
-            if task is failed and verdict is Verdict.STOP_TASK:
+            if task is failed and verdict is not Verdict.RUN_AGAIN:
                 self._stop_for_a_while(task)
             else:
                 self.roster.seek(task, self._reader)

@@ -23,8 +23,9 @@ from streamkit.progress.task_clock import ClockState, TaskClock
 
 # The name that stands for what happens before the chain: bytes to a value and its time.
 DECODE = "decode"
-# And the one for what the user's watermark generator does behind it.
+# The ones for what comes behind it: what the user's watermark generator does, and state that is written.
 WATERMARKS = "watermarks"
+STATE = "state"
 
 # Timers that fire in one go; then the event loop gets its turn, and the span may be committed.
 TIMERS_AT_ONCE = 1_000

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from streamkit.codec.naming import type_name
-from streamkit.errors import DecodeError, is_ours
+from streamkit.errors import DecodeError, is_of_the_record
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.records import LogRecord
-from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, step_in
+from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
 from streamkit.operators.step import Code, Fire, Held, Push, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
@@ -54,7 +54,8 @@ class TaskScope:
     def timers(self, spec: StoreSpec, fire: Fire) -> Timers:
         """The timers of a declared store, in the time that its kind says."""
         is_event = spec.kind == "event_timers"
-        timers = StepTimers(spec.name, self._state.timer_cells(spec), fire, self.clock, is_event=is_event)
+        cells = self._state.timer_cells(spec)
+        timers = StepTimers(spec.name, cells, named(fire), self.clock, is_event=is_event)
         self.clock.add_step(timers)
         return timers
 
@@ -74,7 +75,7 @@ class TaskScope:
 class RecordFailed(Exception):
     """The chain raised on this record; `step` names the failing step, `DECODE` if it never entered the chain."""
 
-    def __init__(self, record: LogRecord, step: str, cause: Exception) -> None:
+    def __init__(self, record: LogRecord, step: str, cause: BaseException) -> None:
         super().__init__(step)
         self.record = record
         self.step = step
@@ -130,13 +131,13 @@ class _Binding:
             except TimerFailed:
                 raise
             except TimersLeft as left:
-                raise Paused(_record_in_hand(left)) from None
+                raise Paused(_record_in_hand(left, loop)) from None
             except GeneratorFailed as failed:
                 raise failed_behind(failed) from failed
-            except Exception as error:
-                if is_ours(error):
+            except BaseException as error:
+                if not is_of_the_record(error):
                     raise
-                record, step = _record_in_hand(error), failing_step(error)
+                record, step = _record_in_hand(error, loop), failing_step(error)
                 if step == DECODE and record.value is None and not source.value_codec().nullable:
                     error = _without_value(source)
                 raise RecordFailed(record, step, error) from error
@@ -153,7 +154,7 @@ class _Binding:
             if isinstance(step.step, InlineStep):
                 self._bound[target] = fuse_push(*self._row(targets))
             else:
-                self._bound[target] = step.step.bind(self.push(step.downstream), self._scope)
+                self._bound[target] = named(step.step.bind(self.push(step.downstream), self._scope))
         return self._bound[target]
 
     def _row(self, targets: tuple[int, ...]) -> tuple[list[Code], Push]:
@@ -192,15 +193,17 @@ def _without_value(source: Input) -> DecodeError:
     )
 
 
-def _record_in_hand(error: Exception) -> LogRecord:
-    """The record at which a loop was when it raised: the variable of the frame below ours."""
-    below = error.__traceback__.tb_next if error.__traceback__ else None
-    assert below is not None
-    record: LogRecord = below.tb_frame.f_locals["record"]
+def _record_in_hand(error: BaseException, loop: Any) -> LogRecord:
+    """The record at which a loop was when it raised: a variable of its frame, which is the outermost of this code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not loop.__code__:
+        trace = trace.tb_next
+    assert trace is not None
+    record: LogRecord = trace.tb_frame.f_locals["record"]
     return record
 
 
-def failing_step(error: Exception) -> str:
+def failing_step(error: BaseException) -> str:
     """The step in which an error was raised, read off its traceback; `DECODE` if none was entered."""
     step = DECODE
     trace = error.__traceback__

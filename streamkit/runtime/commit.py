@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from streamkit.codec.signals import HEADER, encode_signal
-from streamkit.errors import Bug, EncodeError, is_ours
+from streamkit.errors import Bug, EncodeError, is_of_the_record, said
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.operators.step import Push
 from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
+from streamkit.runtime.careful import guarded
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
@@ -42,8 +43,8 @@ class Frozen(msgspec.Struct):
 class SpanEndFailed(Exception):
     """The user's code or values failed while a span was being ended; nothing of it was sent."""
 
-    def __init__(self, task: Task, verdict: Verdict, cause: Exception | None = None) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}" if cause else verdict.value)
+    def __init__(self, task: Task, verdict: Verdict, cause: BaseException | None = None) -> None:
+        super().__init__(verdict.value if cause is None else said(cause))
         self.task = task
         self.verdict = verdict
 
@@ -125,7 +126,7 @@ class Committer:
         pace = Pace()
         ends_ms = self._now_ms() + TURN_MS
         for held, following in reversed(task.chain.held):
-            results = list(held())
+            results = list(held.take())
             at = 0
             while at < len(results):
                 began_ms = self._now_ms()
@@ -134,22 +135,34 @@ class Committer:
                     began_ms = self._now_ms()
                     ends_ms = began_ms + TURN_MS
                 chunk = results[at : at + pace.size]
-                self._send_on(task, chunk, following)
+                with guarded(task.careful):
+                    self._send_all_on(task, chunk, following)
                 at += len(chunk)
                 pace.learn(len(chunk), self._now_ms() - began_ms)
 
-    def _send_on(self, task: Task, results: Iterable[tuple[bytes | None, Any, int]], following: Push) -> None:
-        for key, value, timestamp in results:
-            if key in task.muted:
-                self._failures.put_result_aside(task, key, value, timestamp)
-                continue
-            try:
-                following(key, value, timestamp)
-            except Exception as error:
-                if is_ours(error):
-                    raise
-                verdict = self._failures.judge_held(task, key, error)
-                raise SpanEndFailed(task, verdict, error) from error
+    def _send_all_on(
+        self, task: Task, results: Iterable[tuple[bytes | None, Any, int]], following: Push
+    ) -> None:
+        for result in results:
+            if result[0] in task.muted or not self._send_on(task, following, result):
+                self._failures.put_result_aside(task, *result)
+
+    def _send_on(self, task: Task, following: Push, result: tuple[bytes | None, Any, int]) -> bool:
+        """Send a held-back result on; False if that failed and it is to be set aside."""
+        try:
+            following(*result)
+            if task.careful is not None:
+                task.careful.settle()
+        except BaseException as error:
+            if not is_of_the_record(error):
+                raise
+            if task.careful is not None:
+                task.careful.undo()
+            verdict = self._failures.judge_held(task, result[0], error)
+            if verdict is Verdict.SET_ASIDE:
+                return False
+            raise SpanEndFailed(task, verdict, error) from error
+        return True
 
     def _announce(self, task: Task) -> None:
         """Tell every partition downstream how far event time has come, behind the records that it speaks of."""
@@ -175,9 +188,12 @@ class Committer:
             rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
             lane.add_rows(task.changelog.partition, rows, self._now_ms())
         except EncodeError as error:
-            task.failures += 1
-            raise SpanEndFailed(task, Verdict.STOP_TASK, error) from error
+            raise SpanEndFailed(task, self._failures.judge_state(task, error), error) from error
         task.moved = False
+        if task.careful is not None and task.careful.is_calm:
+            task.careful.end()
+            task.careful = None
+            task.is_suspect = False
         return Frozen(task, rows, dict(task.positions), task.clock.snapshot())
 
     async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:

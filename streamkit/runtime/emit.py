@@ -4,7 +4,7 @@ Before this step the chain produced key bytes, value bytes and a timestamp; afte
 batches and commits them. Nothing is sent before the commit: under exactly-once nobody could read it earlier.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -108,13 +108,7 @@ class Lane:
     def _start(
         self, partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> None:
-        size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
-        size += sum(len(name) + len(content or b"") for name, content in headers)
-        if size > self.record_bytes_max:
-            raise EncodeError(
-                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self.record_bytes_max})',
-                hint="write smaller values, or raise max.message.bytes of the topic and start the worker again",
-            )
+        self.require_room(key, value, headers)
         if timestamp < self._kept_from:
             self._warn(timestamp)
         self._put_aside(partition)
@@ -122,6 +116,25 @@ class Lane:
         batch.append(0, timestamp, key, value, headers)
         self.batches[partition] = batch
         self.counts[partition] = 1
+
+    @property
+    def row_bytes_max(self) -> int:
+        """How large key and value of one record may be together."""
+        return self.record_bytes_max - RECORD_OVERHEAD_BYTES
+
+    def require_room(self, key: bytes | None, value: bytes | None, headers: Headers = NO_HEADERS) -> None:
+        """Refuse a record that its topic would refuse for its size.
+
+        Raises:
+            EncodeError: it is larger than that.
+        """
+        size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
+        size += sum(len(name) + len(content or b"") for name, content in headers)
+        if size > self.record_bytes_max:
+            raise EncodeError(
+                f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self.record_bytes_max})',
+                hint="write smaller values, or raise max.message.bytes of the topic and start the worker again",
+            )
 
     def _warn(self, timestamp: int) -> None:
         """Say that the broker will delete what it is given; looked at once per batch, so that no record pays for it."""
@@ -153,6 +166,17 @@ class Lane:
             self.batches[partition] = None
             self.counts[partition] = 0
         self._doors.clear()
+
+    def divert(self, diverted: Sequence[Batch]) -> Callable[[], None]:
+        """Append what is for each partition to its batch in `diverted`, until the function that is returned is called."""
+        batches, counts = list(self.batches), list(self.counts)
+        self.batches[:] = diverted
+
+        def restore() -> None:
+            self.batches[:] = batches
+            self.counts[:] = counts
+
+        return restore
 
     @property
     def bytes_waiting(self) -> int:

@@ -5,15 +5,18 @@ be decoded or processed goes to `runtime/failures.py`.
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Mapping
+from operator import attrgetter
 
-from streamkit.errors import Misconfigured
+from streamkit.errors import EncodeError, Misconfigured
 from streamkit.kafka.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.channels import Status
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.runtime.align import begin_slice, end_slice
+from streamkit.runtime.align import STATE, TIMERS_AT_ONCE, begin_slice, end_slice
+from streamkit.runtime.careful import guarded
 from streamkit.runtime.chain import Paused, RecordFailed, failed_behind
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.fetched import FetchedRecords
@@ -37,22 +40,57 @@ class Intake(ABC):
 
         `slice_size` then says how many it took. Returns a verdict if the loop must stop this span.
         """
-        task, topic = self.task, self.partition.topic
+        task = self.task
         task.moved = True  # whatever comes of it: timers alone change state and send results on
         self.slice_size = 0
         self.is_paused = False
         try:
-            if not begin_slice(task.clock, topic, task.rules):
-                self.is_paused = True
-                return None
-            verdict = self._run_records(min(limit, task.pace.size), failures)
-            if verdict is None:
-                end_slice(task.clock, topic, task.rules)
+            with guarded(task.careful):
+                return self._run_timed(limit, failures)
         except TimerFailed as failed:
-            return failures.judge_timer(task, failed)
+            self.is_paused = True  # one that is set aside comes due again first
+            verdict = failures.judge_timer(task, failed)
+            return None if verdict is Verdict.SET_ASIDE else verdict
         except GeneratorFailed as failed:
             return failures.judge(task, self.partition, failed_behind(failed))
+
+    def _run_timed(self, limit: int, failures: Failures) -> Verdict | None:
+        """Run records, with what they make due before and after them."""
+        task, topic = self.task, self.partition.topic
+        if not begin_slice(task.clock, topic, task.rules):
+            self.is_paused = True
+            return None
+        verdict = self._run_records(min(limit, task.pace.size), failures)
+        if verdict is None:
+            end_slice(task.clock, topic, task.rules)
         return verdict
+
+    def _run_one(self, record: LogRecord) -> None:
+        """Run one record, and undo what it did if it fails and the task is careful.
+
+        Raises:
+            RecordFailed: it failed, or what it left in the state cannot be stored.
+            Paused, TimerFailed: it was not run, for what is due before it is not done yet.
+        """
+        careful = self.task.careful
+        if careful is None:
+            self._run([record])
+            return
+        source = self.task.clock.sources.get(self.partition.topic)
+        try:
+            self._run([record])
+            if source is not None and source.in_hand is not None:
+                source.observe_in_hand()
+            careful.settle()
+        except EncodeError as error:
+            careful.undo()
+            raise RecordFailed(record, STATE, error) from error
+        except GeneratorFailed as failed:
+            careful.undo()
+            raise failed_behind(failed) from failed
+        except RecordFailed:
+            careful.undo()
+            raise
 
     @abstractmethod
     def _run_records(self, limit: int, failures: Failures) -> Verdict | None:
@@ -85,8 +123,8 @@ class FetchedIntake(Intake):
             self._finish()
             return None
         condemned = self.task.condemned.get(self.partition)
-        if condemned:
-            return self._run_carefully(records, condemned, failures)
+        if condemned or self.task.careful is not None:
+            return self._run_one_by_one(records, condemned or {}, failures)
         try:
             self._run(records)
         except RecordFailed as failed:
@@ -120,39 +158,68 @@ class FetchedIntake(Intake):
         self._advance(min(stretch.next_offset, self._next_offset))
         return None
 
-    def _run_carefully(
+    def _run_one_by_one(
         self, records: list[LogRecord], condemned: Mapping[int, Condemned], failures: Failures
     ) -> Verdict | None:
-        """As `run_slice`, looking out for condemned records: only while there are any."""
-        for index, record in enumerate(records):
+        """As `run_slice`, where records have failed: condemned ones are set aside, others can be undone."""
+        for record in records:
             reason = condemned.get(record.offset)
             try:
                 if reason is not None:
                     failures.put_aside(self.task, self.partition, record, reason)
                 else:
-                    self._run([record])
+                    self._run_one(record)
             except RecordFailed as failed:
-                return self._judge(failed, records[index:], failures)
+                verdict = failures.judge(self.task, self.partition, failed)
+                if verdict is not Verdict.SET_ASIDE:
+                    return verdict
             except Paused:
-                self._pause(record.offset, records[index:])
+                self._pause(record.offset, records)
                 return None
+            except TimerFailed:
+                self._pause(record.offset, records)
+                raise
             self._advance(record.offset + 1)
+            if not self._has_caught_up(records, record.offset + 1):
+                return None
         return None
+
+    def _has_caught_up(self, records: list[LogRecord], offset: int) -> bool:
+        """Fire what a generator has made due, before the record at this offset; whether none of it is left.
+
+        Every other source looks at the time itself when the next record comes.
+        """
+        source = self.task.clock.sources.get(self.partition.topic)
+        if self.task.careful is None or source is None or source.generator is None:
+            return True
+        try:
+            is_done = self.task.clock.advance(TIMERS_AT_ONCE)
+        except TimerFailed:
+            self._pause(offset, records)
+            raise
+        if not is_done:
+            self._pause(offset, records)
+        return is_done
 
     def _judge(self, failed: RecordFailed, records: list[LogRecord], failures: Failures) -> Verdict | None:
         """Let the policy decide; if the record could be set aside, the ones behind it are next."""
         verdict = failures.judge(self.task, self.partition, failed)
+        if verdict is Verdict.WAIT:
+            self._advance(failed.record.offset)
+            source = self.task.clock.sources.get(self.partition.topic)
+            if source is not None:
+                source.in_hand = None  # it will be read again
         if verdict is not Verdict.SET_ASIDE:
             return verdict
         after = failed.record.offset + 1
         self._advance(after)
-        self._waiting = [record for record in records if record.offset >= after]
+        self._waiting = _behind(records, after)
         return None
 
     def _pause(self, offset: int, records: list[LogRecord]) -> None:
         """Go on from this record when it is our turn again."""
         self._advance(offset)
-        self._waiting = [record for record in records if record.offset >= offset]
+        self._waiting = _behind(records, offset)
         self.is_paused = True
 
     def _finish(self) -> None:
@@ -166,3 +233,8 @@ class FetchedIntake(Intake):
 
     def _advance(self, offset: int) -> None:
         self.task.positions[self.partition] = offset
+
+
+def _behind(records: list[LogRecord], offset: int) -> list[LogRecord]:
+    """Those from this offset on; not looked at one by one, for all of them may fail one after the other."""
+    return records[bisect_left(records, offset, key=attrgetter("offset")) :]

@@ -27,6 +27,7 @@ from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin, Reader
 from streamkit.kafka.records import Headers, LogRecord
 from streamkit.model.ids import TopicPartition
+from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.chain import Paused, RecordFailed
 from streamkit.runtime.commit import Committer
@@ -94,9 +95,13 @@ class HandedIntake(Intake):
         records, self._records = self._records[:limit], self._records[limit:]
         self.slice_size = len(records)
         try:
-            self._run(records)
+            if self.task.careful is None:
+                self._run(records)
+            else:
+                self._run_each(records)
         except RecordFailed as failed:
             log.info("a record that was handed over failed", task=str(self.task.id), step=failed.step)
+            self.task.is_suspect = True  # it will come by its topic
             return Verdict.RUN_AGAIN
         except Paused as paused:
             at = next(index for index, record in enumerate(records) if record is paused.record)
@@ -104,6 +109,14 @@ class HandedIntake(Intake):
             self.is_paused = True
         self.done = not self._records
         return None
+
+    def _run_each(self, records: list[LogRecord]) -> None:
+        for index, record in enumerate(records):
+            try:
+                self._run_one(record)
+            except TimerFailed:
+                self._records = records[index:] + self._records
+                raise
 
 
 class Door(msgspec.Struct):

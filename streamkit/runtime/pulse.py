@@ -18,6 +18,7 @@ from streamkit.progress.source_clock import GeneratorFailed, SourceClock
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import TIMERS_AT_ONCE
 from streamkit.runtime.assign import Roster
+from streamkit.runtime.careful import guarded
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.task import Task
 
@@ -66,7 +67,11 @@ class Pulse:
             try:
                 self._beat(task, now_ms)
             except TimerFailed as failed:
-                return task, self._failures.judge_timer(task, failed)
+                task.moved = True  # timers before it have fired
+                verdict = self._failures.judge_timer(task, failed)
+                if verdict is not Verdict.SET_ASIDE:
+                    return task, verdict
+                self.is_hurried = True  # it comes due again at once, and is set aside then
             except GeneratorFailed as failed:
                 return task, self._failures.judge_tick(task, failed.cause)
             if self._now_ms() - now_ms >= TURN_MS:
@@ -89,7 +94,8 @@ class Pulse:
         for source in clock.sources.values():
             source.tick(now_ms)
         fired_before = clock.fired_count
-        is_done = clock.advance(TIMERS_AT_ONCE) and clock.fire_processing(now_ms, TIMERS_AT_ONCE)
+        with guarded(task.careful):
+            is_done = clock.advance(TIMERS_AT_ONCE) and clock.fire_processing(now_ms, TIMERS_AT_ONCE)
         if clock.fired_count > fired_before or task.signal_due() is not None or task.has_finished_unsaid:
             task.moved = True
         if not is_done:

@@ -15,6 +15,7 @@ from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
 from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.runtime.align import TimeRules, encode_clock, open_clock, signal_due
+from streamkit.runtime.careful import Careful
 from streamkit.runtime.chain import Chain, TaskScope, bind
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.state.changelog import CommitRecord
@@ -23,6 +24,8 @@ from streamkit.state.timers import Timer
 
 # (task, store, timer) -> whether the timer was condemned, and is set aside now.
 SetTimerAside = Callable[["Task", str, Timer], bool]
+# What undoes the records of a task that has been bound.
+MakeCareful = Callable[["Task"], Careful]
 
 # Under which name the commit record keeps a task's time.
 CLOCK = "clock"
@@ -84,12 +87,14 @@ class Task:
         inputs: Mapping[TopicPartition, Input],
         rules: TimeRules = NO_TIME,
         set_timer_aside: SetTimerAside | None = None,
+        make_careful: MakeCareful | None = None,
     ) -> None:
         self.id = task_id
         self.stage = stage
         self.inputs = inputs
         self.rules = rules
         self._set_timer_aside = set_timer_aside
+        self._make_careful = make_careful
         self.life = Life.CREATED
         self.changelog = TopicPartition(stage.changelog, task_id.partition)
         # Positions of the open span, and those of the last commit that has ended.
@@ -108,6 +113,9 @@ class Task:
         self.timers_set_aside: set[tuple[str, Timer]] = set()
         # How often a record, or the held-back result of a key, has failed and was tried again.
         self.attempts: dict[Place | tuple[str, Timer] | bytes | None, int] = {}
+        # True if records have failed: when the span is read again, they are run carefully.
+        self.is_suspect = False
+        self.careful: Careful | None = None
         self.wake_at = 0.0
         # How many of its records are run at a time.
         self.pace = Pace()
@@ -170,9 +178,10 @@ class Task:
             for topic, source in self._clock.sources.items():
                 # When something last came is not undone, or an idle partition would be waited for once more.
                 source.last_record_ms = former.sources[topic].last_record_ms
-        if self.condemned_timers and self._set_timer_aside is not None:
+        if (self.condemned_timers or self.is_suspect) and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))
+        self.careful = self._make_careful(self) if self.is_suspect and self._make_careful else None
         for partition in self.inputs:
             if self.is_read_to_its_end(partition):
                 self._clock.sources[partition.topic].status = Status.FINISHED
@@ -262,6 +271,7 @@ class Task:
             self._state = None
             self._chain = None
             self._clock = None
+            self.careful = None
 
     def close(self) -> None:
         """Give the task up."""

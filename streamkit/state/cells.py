@@ -7,14 +7,14 @@ A value is kept as the object that was put. Whoever changes it in place must put
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Protocol
 
 from streamkit.model.keys import GroupPrefixes
-from streamkit.state.keys import StateKeys, WindowKeys, map_key_prefix
+from streamkit.state.keys import KEY_AT, StateKeys, WindowKeys, map_key_prefix, split_map_key
 from streamkit.state.map_keys import EVERYTHING, KeyRange, key_range, map_key_format
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
@@ -99,6 +99,7 @@ class ValueCells:
         cache, keys = self.cache, self._keys
         header, pack = self._format.header, self._format.pack
         deleted = []
+        key = None
         try:
             for key in self.dirty:
                 value = cache[key]
@@ -108,10 +109,21 @@ class ValueCells:
                 else:
                     rows[keys[key]] = header + pack(value)
         except ENCODE_ERRORS as error:
-            raise unwritable(self._spec, error) from error
+            raise unwritable(self._spec, key, error) from error
         self.dirty.clear()
         for key in deleted:  # the tombstone in the rows says it from now on
             del cache[key]
+
+    def require_storable(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
+        """Refuse rows of this store that the changelog would not take, or that could not be read again.
+
+        Raises:
+            EncodeError: with the store and the key in it.
+        """
+        for state_key, data in rows.items():
+            if data is not None:
+                key = state_key[KEY_AT:] if self._spec.kind == "value" else split_map_key(state_key)[0]
+                self._format.require_storable(key, data, bytes_max - len(state_key))
 
     def is_dirty(self) -> bool:
         """Whether this span has changed anything."""
@@ -243,11 +255,13 @@ class MapCells:
         """
         header, pack = self._format.header, self._format.pack
         removed = []
+        key = b""
         try:
             for key, changed in self._dirty.items():
                 prefix = self._prefix(key)
                 entries = self._cache[key]
-                touched[prefix] = changed
+                before = touched.get(prefix)
+                touched[prefix] = changed if before is None else before | changed
                 for encoded in changed:
                     value = entries[encoded]
                     if value is None:
@@ -256,7 +270,7 @@ class MapCells:
                     else:
                         rows[prefix + encoded] = header + pack(value)
         except ENCODE_ERRORS as error:
-            raise unwritable(self._spec, error) from error
+            raise unwritable(self._spec, key, error) from error
         self._dirty.clear()
         for key, encoded in removed:  # the tombstone in the rows says it from now on
             entries = self._cache[key]
@@ -264,6 +278,13 @@ class MapCells:
             if not entries and key not in self._whole:
                 del self._cache[key]
         self._size -= len(removed)
+
+    def require_storable(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
+        """As `ValueCells.require_storable`."""
+        for state_key, data in rows.items():
+            if data is not None:
+                key, _ = split_map_key(state_key)
+                self._format.require_storable(key, data, bytes_max - len(state_key))
 
     def is_dirty(self) -> bool:
         """Whether this span has changed anything."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from streamkit.errors import InvalidPipeline
 from streamkit.model.keys import GroupPrefixes, murmur2
 
+# Where the key begins: behind its group and the store id.
+KEY_AT = 4
 # No key group begins like this: there are 1024 of them, so their first byte is at most 3.
 RESERVED_PREFIX = b"\xff\xff"
 # Nor like this.
@@ -83,7 +85,7 @@ class WindowKeys(dict[tuple[bytes, bytes], bytes]):
 
 def split_map_key(state_key: bytes) -> tuple[bytes, bytes]:
     """The key and the map key (or namespace) of a state key that `map_key_prefix` begins."""
-    length, at = read_uvarint(state_key, 4)
+    length, at = read_uvarint(state_key, KEY_AT)
     return state_key[at : at + length], state_key[at + length :]
 
 

@@ -3,6 +3,8 @@
 A change walks down: the cells of the open span; the frozen rows of a span that is being committed; the pending
 rows, committed but not in the store yet; the store. Reading asks in the same order, so a span sees everything
 before it. Only committed rows reach the store: a failed commit is forgotten by dropping the two layers above.
+
+Where records have failed, one more layer lies under the cells: the settled rows of the open span (`state/record_layer.py`).
 """
 
 from collections import deque
@@ -10,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, takewhile
 
-import msgspec
 import structlog
 
 from streamkit.errors import Bug, Retry, StateCorrupt
 from streamkit.model.keys import GroupPrefixes
 from streamkit.state.cells import MapCells, Touched, ValueCells
 from streamkit.state.keys import store_ids
+from streamkit.state.record_layer import Changes, RecordLayer
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStore, Writes
 from streamkit.state.timers import TimerCells
@@ -27,13 +29,6 @@ log = structlog.get_logger()
 # values may be large.
 PENDING_ROWS_MAX = 50_000
 PENDING_BYTES_MAX = 32 * 1024 * 1024
-
-
-class Frozen(msgspec.Struct, frozen=True):
-    """The rows of a span that is being committed, and which entries of which maps are among them."""
-
-    rows: dict[bytes, bytes | None]
-    touched: Touched
 
 
 class TaskState:
@@ -58,7 +53,7 @@ class TaskState:
         self._strays = sorted(strays)
         self._cached_values_max = cached_values_max
         self._flush_interval_s = flush_interval_s
-        self._frozen: deque[Frozen] = deque()
+        self._frozen: deque[Changes] = deque()
         self._pending: dict[bytes, bytes | None] = {}
         self._pending_touched: Touched = {}
         self._pending_bytes = 0
@@ -83,6 +78,7 @@ class TaskState:
             *self._maps.values(),
             *self._timers.values(),
         ]
+        self.records = RecordLayer(self._values.values(), self._maps.values(), self._timers.values())
 
     @property
     def changelog_offset(self) -> int:
@@ -118,7 +114,9 @@ class TaskState:
         Raises:
             EncodeError: a value cannot be written; drop the span.
         """
-        frozen = Frozen({key: self.read(key) for key in self._strays}, {})
+        frozen = self.records.take()
+        for key in self._strays:
+            frozen.rows.setdefault(key, self.read(key))
         for values in self._values.values():
             values.freeze(frozen.rows)
         for maps in self._maps.values():
@@ -151,6 +149,7 @@ class TaskState:
     def drop(self) -> None:
         """The commit failed or the span did: forget all that is not committed."""
         self._frozen.clear()
+        self.records.take()
         self._forget_cells()
 
     def _evict(self) -> None:
@@ -190,7 +189,7 @@ class TaskState:
         Raises:
             Bug: there are changes that are not committed, or the changelog went backwards.
         """
-        if self._frozen or any(cells.is_dirty() for cells in self._cells):
+        if self._frozen or self.records.settled.rows or any(cells.is_dirty() for cells in self._cells):
             raise Bug("state is restored under an open span")
         self.write_pending()  # older than the records, so it goes first
         self._advance(changelog_offset)
@@ -215,7 +214,9 @@ class TaskState:
         return self.store.get(key)
 
     def find(self, key: bytes) -> bytes | None:
-        """The newest bytes of a state key below the open span; for the cells."""
+        """The newest bytes of a state key below the cells; for them."""
+        if key in self.records.settled.rows:
+            return self.records.settled.rows[key]
         for frozen in reversed(self._frozen):
             if key in frozen.rows:
                 return frozen.rows[key]
@@ -226,11 +227,12 @@ class TaskState:
     def find_all(
         self, prefix: bytes, start: bytes = b"", end: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The newest bytes of a map's entries below the open span, in order and as they are now; for the cells."""
+        """The newest bytes of a map's entries below the cells, in order and as they are now; for them."""
         newer: dict[bytes, bytes | None] = {}
         _overlay(newer, prefix, self._pending, self._pending_touched)
         for frozen in self._frozen:
             _overlay(newer, prefix, frozen.rows, frozen.touched)
+        _overlay(newer, prefix, self.records.settled.rows, self.records.settled.touched)
         first = prefix + start
         added = sorted((key, data) for key, data in newer.items() if data is not None and key >= first)
         stored = self.store.scan(prefix, first)

@@ -22,6 +22,8 @@ NEAR_MAX = 100_000
 # Added to a time, so that its bytes sort like the number: negative ones first.
 _SIGN = 1 << 63
 _PRESENT = b"\x01"
+# The span has not changed the row; compared by identity.
+_UNTOUCHED = b"untouched"
 _TIME_AT = len(TIMERS_PREFIX) + 2
 _GROUP_AT = _TIME_AT + 8
 _KEY_AT = _GROUP_AT + 2
@@ -33,6 +35,13 @@ class Timer(NamedTuple):
     key: bytes
     time: int
     namespace: bytes
+
+
+class Before(NamedTuple):
+    """How a row was before it was changed: what this span said of it, and whether it was among those in memory."""
+
+    content: bytes | None
+    is_alive: bool
 
 
 class TimerRows(Protocol):
@@ -50,7 +59,18 @@ class TimerCells:
     none. It is `MIN_TIME` until somebody has looked.
     """
 
-    __slots__ = ("_alive", "_dirty", "_horizon", "_near", "_prefix", "_prefixes", "_rows", "next_due")
+    __slots__ = (
+        "_alive",
+        "_dirty",
+        "_horizon",
+        "_journal",
+        "_marked_horizon",
+        "_near",
+        "_prefix",
+        "_prefixes",
+        "_rows",
+        "next_due",
+    )
 
     def __init__(self, spec: StoreSpec, store_id: bytes, prefixes: GroupPrefixes, rows: TimerRows) -> None:  # noqa: ARG002
         self._prefix = TIMERS_PREFIX + store_id
@@ -61,11 +81,16 @@ class TimerCells:
         self._near: list[bytes] = []
         self._alive: set[bytes] = set()
         self._horizon: bytes | None = self._prefix
+        # While changes may be undone: how each row that was changed since the last `settle` was before.
+        self._journal: dict[bytes, Before] | None = None
+        self._marked_horizon: bytes | None = None
         self.next_due = MIN_TIME
 
     def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
         """Have a timer; one that is there already stays one."""
         row = self._row(key, time, namespace)
+        if self._journal is not None:
+            self._note(row)
         if self._horizon is None or row < self._horizon:
             if row in self._alive:
                 return
@@ -79,6 +104,8 @@ class TimerCells:
     def remove(self, key: bytes, time: int, namespace: bytes = b"") -> None:
         """Have no such timer, whether or not there was one."""
         row = self._row(key, time, namespace)
+        if self._journal is not None:
+            self._note(row)
         if self._horizon is None or row < self._horizon:
             if row not in self._alive:
                 return
@@ -95,6 +122,8 @@ class TimerCells:
         self.next_due = timer.time
         if timer.time > up_to:
             return None
+        if self._journal is not None:
+            self._note(row)
         heappop(self._near)
         self._alive.discard(row)
         self._dirty[row] = None
@@ -125,12 +154,52 @@ class TimerCells:
     def forget(self) -> None:
         """Drop the changes of this span and everything in memory."""
         self._dirty.clear()
+        self._journal = None
+        self._look_again()
+
+    # One record, or one timer, at a time: what it did can be undone.
+
+    def settle(self) -> None:
+        """What was done up to here stays; from now on `undo` can take back what comes."""
+        self._journal = {}
+        self._marked_horizon = self._horizon
+
+    def undo(self) -> None:
+        """Have the timers that there were at the last `settle`."""
+        assert self._journal is not None
+        for row, before in self._journal.items():
+            if before.content is _UNTOUCHED:
+                self._dirty.pop(row, None)
+            else:
+                self._dirty[row] = before.content
+            if not before.is_alive:
+                self._alive.discard(row)
+            elif row not in self._alive:
+                self._alive.add(row)
+                heappush(self._near, row)
+                self.next_due = min(self.next_due, _timer(row).time)
+        self._journal.clear()
+        if self._horizon != self._marked_horizon:
+            self._look_again()
+            self._marked_horizon = self._horizon
+
+    def trust(self) -> None:
+        """Nothing has to be undone any more."""
+        self._journal = None
+
+    def _note(self, row: bytes) -> None:
+        assert self._journal is not None
+        if row not in self._journal:
+            self._journal[row] = Before(self._dirty.get(row, _UNTOUCHED), row in self._alive)
+
+    # Between memory and rows.
+
+    def _look_again(self) -> None:
+        """Know nothing of the rows: the next look finds them where they are."""
         self._near.clear()
         self._alive.clear()
         self._horizon = self._prefix
         self.next_due = MIN_TIME
-
-    # Between memory and rows.
 
     def _first(self) -> bytes | None:
         while True:

@@ -15,6 +15,9 @@ from streamkit.state.spec import StoreSpec
 # One byte carries the version.
 VERSION_MAX = 255
 
+# Of a key in an error this much is shown.
+KEY_BYTES_SHOWN = 200
+
 # Everything msgspec raises for a value that it cannot write.
 ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
@@ -57,7 +60,7 @@ class ValueFormat:
         try:
             return self.header + self.pack(value)
         except ENCODE_ERRORS as error:
-            raise unwritable(self._spec, error) from error
+            raise unwritable(self._spec, None, error) from error
 
     def decode(self, data: bytes) -> Any:
         """The value that these bytes hold, in the spec's version.
@@ -74,6 +77,28 @@ class ValueFormat:
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise self._corrupt(str(error)) from error
         return self._decode_older(data)
+
+    def require_storable(self, key: bytes, data: bytes, bytes_max: int) -> None:
+        """Refuse bytes which `encode` made of a value that is too large, or not of the declared type.
+
+        Raises:
+            EncodeError: with the store and the key in it.
+        """
+        if len(data) > bytes_max:
+            raise EncodeError(
+                f'a value of store "{self._spec.name}" has {len(data)} bytes, and its changelog takes {bytes_max}',
+                where=f"key {shown(key)}",
+                hint="keep less in one value: a map (map_of) stores each entry on its own; or raise max.message.bytes of the changelog topic",
+            )
+        try:
+            self.decode(data)
+        except (Misconfigured, StateCorrupt) as error:
+            raise EncodeError(
+                f'a value of store "{self._spec.name}" is not of the declared type',
+                where=f"key {shown(key)}",
+                detail=error.detail,
+                hint="set values of the type that the state was declared with",
+            ) from error
 
     def _decode_older(self, data: bytes) -> Any:
         if not data or data[0] == 0:
@@ -118,13 +143,20 @@ class ValueFormat:
         )
 
 
-def unwritable(spec: StoreSpec, error: Exception) -> EncodeError:
-    """The error for a value of this store that cannot be written."""
+def unwritable(spec: StoreSpec, key: Any, error: Exception) -> EncodeError:
+    """The error for a value of this store, of this key if one is known, that cannot be written."""
     return EncodeError(
         f'a value of store "{spec.name}" cannot be written',
+        where="" if key is None else f"key {shown(key)}",
         detail=f"{type(error).__name__}: {error}",
         hint="keep builtins, dataclasses or msgspec structs of them; integers have 64 bits",
     )
+
+
+def shown(key: Any) -> str:
+    """The key of a cell, for people: what belongs to a window shows its key."""
+    plain = key[0] if isinstance(key, tuple) else key
+    return repr(plain[:KEY_BYTES_SHOWN])
 
 
 def _typed_decoder(spec: StoreSpec) -> Callable[[bytes], Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
-from streamkit.operators.fused import step_in
+from streamkit.operators.fused import named, step_in
 from streamkit.operators.step import Code, Held, Push, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
@@ -60,7 +60,7 @@ class FakeScope:
     def end_span(self) -> None:
         """Let go upstream first (steps are bound from the end), then commit."""
         for held, following in reversed(self._held):
-            for record in held():
+            for record in held.take():
                 following(*record)
         frozen: dict[bytes, bytes | None] = {}
         for values in self._values.values():
@@ -86,7 +86,7 @@ class Chain:
 
         push: Push = collect
         for step in reversed(steps):
-            push = step.bind(push, self.scope)
+            push = named(step.bind(push, self.scope))
         self.push = push
 
     @property

@@ -77,7 +77,7 @@ def test_a_rewind_forgets_what_operators_hold_back():
     task.start(Restored(state, {}, 0, "birth"), outputs)
     task.chain.entries["views"]([view(1)])
     task.rewind(outputs)
-    assert [list(held()) for held, _ in task.chain.held] == [[]]
+    assert [list(held.take()) for held, _ in task.chain.held] == [[]]
     task.chain.entries["views"]([view(2)])
-    ((key, value, timestamp),) = next(iter(task.chain.held))[0]()
+    ((key, value, timestamp),) = next(iter(task.chain.held))[0].take()
     assert (key, value, timestamp) == (b"home", 1, 2)

@@ -1,0 +1,186 @@
+"""letters: dead letters, written into the span: what could not be processed, where it came from and why it failed.
+
+Nothing that a user's code raises may keep a letter from being written: texts are made printable and cut, and what makes a
+letter too large for its topic is left out of it.
+"""
+
+import traceback
+from collections.abc import Iterator
+from types import CodeType, TracebackType
+
+import msgspec
+
+from streamkit.errors import EncodeError, Misconfigured, printable, said
+from streamkit.kafka.records import Headers, LogRecord, Unreadable
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.runtime.align import DECODE
+from streamkit.runtime.emit import NO_HEADERS, Lane
+from streamkit.runtime.task import Condemned
+from streamkit.state.timers import Timer
+
+# A header holds at most this much of a message, and of a traceback: there the end is what tells.
+MESSAGE_CHARACTERS_MAX = 1000
+TRACEBACK_CHARACTERS_MAX = 4000
+# Of a traceback that goes deep, this many calls at its end.
+TRACEBACK_CALLS_MAX = 50
+# Ways to a failure that are remembered before all are forgotten.
+REMEMBERED_CALLS_MAX = 256
+# A letter whose value is left out says so in this header, with the size; of its key this much is kept.
+TOO_LARGE = "streamkit.too-large"
+LETTER_KEY_BYTES_MAX = 10_000
+# One that stands for a stretch of a topic says where that ends, and how many bytes of it nobody can read.
+NEXT_OFFSET = "streamkit.next-offset"
+UNREADABLE = "streamkit.unreadable"
+# What is always in a letter, if its topic takes next to nothing.
+MESSAGE_CHARACTERS_MIN = 100
+
+_shown: dict[tuple[tuple[CodeType, int], ...], str] = {}
+
+
+def reason_of(step: str, cause: BaseException) -> Condemned:
+    """Why a record, a result or a timer is set aside.
+
+    The error forgets its traceback: one that is raised again and again would carry those of all times before.
+    """
+    text = "" if step == DECODE else _traceback(cause)
+    cause.__traceback__ = None
+    return Condemned(step, said(cause)[:MESSAGE_CHARACTERS_MAX], text)
+
+
+def _traceback(cause: BaseException) -> str:
+    try:
+        lines = list(_told(cause))
+    except Exception as failed:  # noqa: BLE001 - the error is the user's, and so is everything that it is asked for
+        lines = [f"no traceback: {said(failed)}"]
+    return printable("".join(lines)[-TRACEBACK_CHARACTERS_MAX:])
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    """An error as Python shows it, behind the one that it came of."""
+    if isinstance(error, BaseExceptionGroup):
+        yield from traceback.format_exception(error, limit=-TRACEBACK_CALLS_MAX)
+        return
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and before is not error:
+        yield _calls(before.__traceback__)
+        yield from traceback.format_exception_only(before)
+        yield "\nand of that came:\n\n"
+    yield _calls(error.__traceback__)
+    yield from traceback.format_exception_only(error)
+
+
+def _calls(trace: TracebackType | None) -> str:
+    """The calls of a traceback, remembered: to show one costs more than a record, and a thousand failures show the same."""
+    places = []
+    at = trace
+    while at is not None:
+        places.append((at.tb_frame.f_code, at.tb_lasti))
+        at = at.tb_next
+    way = tuple(places)
+    shown = _shown.get(way)
+    if shown is None:
+        if len(_shown) >= REMEMBERED_CALLS_MAX:
+            _shown.clear()
+        calls = traceback.format_tb(trace, limit=-TRACEBACK_CALLS_MAX)
+        shown = _shown[way] = "".join(["Traceback (most recent call last):\n", *calls])
+    return shown
+
+
+class Letters:
+    """Writes dead letters to their topic."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    def of_record(
+        self, task: TaskId, partition: TopicPartition, record: LogRecord, reason: Condemned
+    ) -> None:
+        """A record as it was read, its headers included."""
+        headers: list[tuple[str, bytes | None]] = [
+            ("streamkit.topic", partition.topic.encode()),
+            ("streamkit.partition", b"%d" % partition.partition),
+            ("streamkit.offset", b"%d" % record.offset),
+            ("streamkit.timestamp", b"%d" % record.timestamp),
+            *_reason_headers(task, reason),
+        ]
+        self._write(partition.partition, record.key, record.value, record.timestamp, headers, record.headers)
+
+    def of_stretch(
+        self, task: TaskId, partition: TopicPartition, stretch: Unreadable, reason: Condemned
+    ) -> None:
+        """A stretch of a source that nobody can read: its place, not its bytes."""
+        headers: list[tuple[str, bytes | None]] = [
+            ("streamkit.topic", partition.topic.encode()),
+            ("streamkit.partition", b"%d" % partition.partition),
+            ("streamkit.offset", b"%d" % stretch.offset),
+            (NEXT_OFFSET, b"%d" % stretch.next_offset),
+            (UNREADABLE, b"%d" % stretch.size_bytes),
+            *_reason_headers(task, reason),
+        ]
+        self._write(partition.partition, None, None, stretch.timestamp, headers)
+
+    def of_timer(self, task: TaskId, timer: Timer, reason: Condemned) -> None:
+        """A timer: its key and its time."""
+        headers = [("streamkit.timestamp", b"%d" % timer.time), *_reason_headers(task, reason)]
+        self._write(task.partition, timer.key, None, timer.time, headers)
+
+    def of_result(
+        self, task: TaskId, key: bytes | None, value: object, timestamp: int, reason: Condemned
+    ) -> None:
+        """A result that was held back: there is no one record behind it, so its value is shown as JSON."""
+        headers = [("streamkit.timestamp", b"%d" % timestamp), *_reason_headers(task, reason)]
+        self._write(task.partition, key, _as_json(value), timestamp, headers)
+
+    def _write(
+        self,
+        number: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        carried: Headers = NO_HEADERS,
+    ) -> None:
+        """Write a letter; one that its topic would refuse without what makes it large: that stands where it came from."""
+        index = number % len(self._lane.batches)
+        size = (TOO_LARGE, b"%d" % (len(key or b"") + len(value or b"")))
+        short = key if key is not None and len(key) <= LETTER_KEY_BYTES_MAX else None
+        least: list[tuple[str, bytes | None]] = [
+            (name, (content or b"")[:MESSAGE_CHARACTERS_MIN]) for name, content in headers
+        ]
+        for letter in (
+            (key, value, [*headers, *carried]),
+            (short, None, [*headers, size]),
+            (None, None, [*least, size]),
+        ):
+            try:
+                self._lane.add(index, letter[0], letter[1], timestamp, letter[2])
+            except EncodeError:
+                continue
+            return
+        raise Misconfigured(
+            f'the dead letter topic "{self._lane.topic}" takes no record that says what has failed',
+            hint=f'raise max.message.bytes of "{self._lane.topic}" to 10000 or more',
+        )
+
+
+def _reason_headers(task: TaskId, reason: Condemned) -> list[tuple[str, bytes | None]]:
+    return [
+        ("streamkit.stage", _bytes(task.stage)),
+        ("streamkit.step", _bytes(reason.step)),
+        ("streamkit.error", _bytes(reason.error)),
+        ("streamkit.traceback", _bytes(reason.traceback)),
+    ]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
+
+
+def _as_json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except Exception:  # noqa: BLE001 - the value is the user's, and so is the code that it may bring
+        try:
+            return _bytes(repr(value))
+        except Exception as error:  # noqa: BLE001 - likewise
+            return _bytes(f"a {type(value).__name__} that cannot be shown: {said(error)}")
