@@ -57,7 +57,7 @@ class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step at its place: `id` is its index in `Stage.steps`, `downstream` the steps its results go to, in order.
 
     `fails_clean` tells whether a record that raises in this very step has left nothing behind: no state, no output,
-    no push into another branch. Such a record can be set aside on the spot; after any other the span starts again.
+    no push into another branch. Such a record can be set aside on the spot; after any other the span is read again, with care.
     """
 
     id: int

@@ -23,7 +23,7 @@ class Aggregator(ABC, Generic[T, A, R]):
 
     The accumulator is kept in state, so its type must be known: it is read off `Aggregator[Order, Totals, float]`.
     None is no accumulator: it stands for a key that has not been seen. `add` may change the accumulator in place and
-    return it, but then must not raise after it did.
+    return it.
     """
 
     @abstractmethod

@@ -226,6 +226,7 @@ def test_failures_in_a_row_are_told_once_and_then_counted():
         harness.advance(11)
         harness.send(VIEWS, View("a"))
         harness.run()
+        assert len(harness.dead_letters()) == 100
     told = [entry for entry in logs if entry["event"] == "record failed"]
     (summary,) = [entry for entry in logs if entry["event"] == "more failed in the same step"]
     assert len(told) == 1

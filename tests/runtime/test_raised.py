@@ -12,6 +12,7 @@ from streamkit.kafka.ports import Guarantee, WriterOptions
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.runtime.emit import Lane
 from streamkit.runtime.letters import Letters, reason_of
+from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import HandedRecord
 from streamkit.testing import Harness
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -116,17 +117,17 @@ def test_an_error_that_is_raised_again_and_again_does_not_collect_its_tracebacks
         assert error.__traceback__ is None
 
 
-@pytest.mark.parametrize(("bytes_max", "key"), [(5_000, b"k"), (1_500, None)])
+@pytest.mark.parametrize(("bytes_max", "key"), [(5_000, b"k"), (900, None)])
 def test_a_dead_letter_topic_that_takes_little_gets_short_letters(bytes_max, key):
     writer = MemoryLog(MemoryBroker()).writer(WriterOptions("w", Guarantee.EXACTLY_ONCE))
-    lane = Lane("letters", 1, writer, bytes_max)
+    lane = Lane("letters", 1, writer, TopicLimits(record_bytes_max=bytes_max))
     record = HandedRecord(7, b"k", b"x" * 6_000, [("h" * 900, b"x" * 900)], 3)
     reason = reason_of("mine", ValueError("y" * 500))
     Letters(lane).of_record(TaskId("views", 0), TopicPartition("views", 0), record, reason)
     (out,) = lane.take()
-    (letter,) = out.batch.drafts
-    headers = dict(letter.headers)
-    assert (letter.key, letter.value) == (key, None)
+    ((_, *got, carried),) = out.batch.drafts
+    headers = dict(carried)
+    assert got == [key, None]
     assert headers["streamkit.offset"] == b"3"
     assert headers["streamkit.too-large"] == b"6001"
     assert headers["streamkit.error"].startswith(b"ValueError: yyy")
@@ -134,7 +135,7 @@ def test_a_dead_letter_topic_that_takes_little_gets_short_letters(bytes_max, key
 
 def test_a_dead_letter_topic_that_takes_nothing_is_told_to_a_person():
     writer = MemoryLog(MemoryBroker()).writer(WriterOptions("w", Guarantee.EXACTLY_ONCE))
-    letters = Letters(Lane("letters", 1, writer, 300))
+    letters = Letters(Lane("letters", 1, writer, TopicLimits(record_bytes_max=300)))
     with pytest.raises(Misconfigured, match="takes no record"):
         letters.of_result(TaskId("views", 0), b"k", object(), 7, reason_of("mine", ValueError("no")))
 
