@@ -21,11 +21,11 @@ from streamkit.kafka.error_codes import POSITIONS, PREPARE, Code, Verdict, name_
 from streamkit.kafka.ports import TopicInfo, TopicSpec
 from streamkit.kafka.transaction_calls import (
     INIT_PRODUCER_ID_KEY,
-    NOBODY,
     api_versions,
     init_producer_id,
     offset_commit,
 )
+from streamkit.kafka.transaction_port import NOBODY
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import Position, TopicPartition
 

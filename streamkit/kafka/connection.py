@@ -139,6 +139,11 @@ class Connection:
         finally:
             timer.cancel()
 
+    def link(self, node: int, lane: int) -> object | None:
+        """The connection that is up, as something to recognise it by; another one after it was lost."""
+        found: object | None = self._client.connected(node, lane)
+        return found
+
     def any_node(self) -> int:
         """Some broker of the cluster."""
         return int(self._client.get_random_node())

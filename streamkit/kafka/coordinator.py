@@ -11,7 +11,8 @@ from aiokafka.errors import KafkaError
 
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.error_codes import Code, Table, Verdict, error_for, name_of, worst
-from streamkit.kafka.transaction_calls import NOBODY, Identity, Reply
+from streamkit.kafka.transaction_calls import Reply
+from streamkit.kafka.transaction_port import NOBODY, Identity
 from streamkit.kafka.wire import Call
 
 # A busy coordinator is done within a millisecond or two; one that moved or loads takes far longer.
@@ -21,6 +22,11 @@ PAUSE_MOVED_FIRST_S = 0.02
 PAUSE_MOVED_LAST_S = 0.25
 # How often a group in the middle of a round is asked again before we count as its former member.
 REBALANCE_TRIES_MAX = 40
+
+
+# After which verdicts the same question is asked again.
+_STRICT = frozenset({Verdict.AGAIN})
+_PATIENT = frozenset({Verdict.AGAIN, Verdict.MOVED, Verdict.DOUBT})
 
 
 class Judged(NamedTuple):
@@ -88,8 +94,17 @@ class Coordinator:
             self._node = None
         return Judged(verdict, code, reply.identity)
 
-    async def settle(self, call: Call[Reply], table: Table, doing: str) -> Identity:
+    @property
+    def known(self) -> int | None:
+        """The broker, if it was looked up and has answered since."""
+        return self._node
+
+    async def settle(
+        self, call: Call[Reply], table: Table, doing: str, *, outlives_moves: bool = True
+    ) -> Identity:
         """Ask until the answer is final. Only for requests that may be repeated without harm.
+
+        With `outlives_moves=False` a coordinator that is lost, or is not the one any more, is final too.
 
         Raises:
             Fenced, Misconfigured, WriterDead: by the table.
@@ -104,6 +119,6 @@ class Coordinator:
                 rebalances += 1
                 if rebalances > REBALANCE_TRIES_MAX:
                     raise error_for(Verdict.FENCED, judged.code, doing=doing, where=self._name)
-            if judged.verdict not in (Verdict.AGAIN, Verdict.MOVED, Verdict.DOUBT):
+            if judged.verdict not in (_PATIENT if outlives_moves else _STRICT):
                 raise error_for(judged.verdict, judged.code, doing=doing, where=self._name)
             await pauses.wait(judged.verdict)

@@ -3,6 +3,10 @@
 A round holds at most one batch per partition, because a Produce request does. The partitions of a leader travel in
 one request, or in several if they are many and full; leaders are asked in parallel. A batch that must be sent again is sent as the very same bytes with the
 same sequence number: the broker keeps one copy.
+
+A partition that a transactional writer has written to before may still hold something of it that its leader, when it
+was lost, forgot to end (`runtime/retire.py`). So there a leader that does not answer, or is not the leader any more,
+ends the attempt.
 """
 
 import asyncio
@@ -16,7 +20,7 @@ from streamkit.kafka.coordinator import Pauses
 from streamkit.kafka.error_codes import PRODUCE, Code, Verdict, error_for, name_of
 from streamkit.kafka.ports import OutBatch
 from streamkit.kafka.produce_calls import Ack, produce
-from streamkit.kafka.transaction_calls import NOBODY, Identity
+from streamkit.kafka.transaction_port import NOBODY, Identity
 from streamkit.model.ids import TopicPartition
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # Kafka's sequence numbers go on at 0 after 2**31 - 1
@@ -98,6 +102,13 @@ class Delivery:
         self.version = 0
         self.sequences = Sequences()
         self.trouble = ""
+        # Who led the partitions that were written to under this id.
+        self.leaders: dict[TopicPartition, int] = {}
+
+    def rename(self, writer_id: str) -> None:
+        """Write under a new transactional id, which has not written to any partition yet."""
+        self._writer_id = writer_id
+        self.leaders.clear()
 
     async def watch(self, partitions: Sequence[TopicPartition]) -> None:
         """Learn who leads these partitions, before anything is sent."""
@@ -123,6 +134,8 @@ class Delivery:
             first = await self._round(waiting)
             for out in batch_round:
                 ends[out.partition] = first[out.partition] + out.count
+        if self._writer_id is not None:
+            self.leaders |= {at: leader for at in ends if (leader := self._connection.leader(at)) is not None}
         return ends
 
     async def _round(self, waiting: dict[TopicPartition, bytes]) -> dict[TopicPartition, int]:
@@ -149,6 +162,8 @@ class Delivery:
         worst = Verdict.DONE
         for partition in waiting:
             leader = self._connection.leader(partition)
+            if leader != self.leaders.get(partition, leader):
+                raise self._lost(partition, "another broker leads it now")
             if leader is None:
                 self.trouble = f"{partition} has no leader"
                 worst = Verdict.MOVED
@@ -156,6 +171,8 @@ class Delivery:
                 by_leader.setdefault(leader, []).append(partition)
         for partitions, acks in await self._ask_all(by_leader, waiting):
             if acks is None:
+                for known in self.leaders.keys() & set(partitions):
+                    raise self._lost(known, self.trouble)
                 resent.update(partitions)
                 verdict = Verdict.DOUBT
             else:
@@ -204,15 +221,7 @@ class Delivery:
         """Sort one leader's answer; the worst verdict that still allows another try."""
         worst = Verdict.DONE
         for ack in acks:
-            verdict = PRODUCE.get(ack.code, Verdict.DEAD)
-            if ack.code == Code.DUPLICATE_SEQUENCE_NUMBER and ack.partition in resent:
-                verdict = Verdict.DONE
-            if verdict is Verdict.REFUSED:
-                raise _refused(ack)
-            if verdict.value > Verdict.DOUBT.value:
-                raise error_for(
-                    verdict, ack.code, doing="Produce", where=str(ack.partition), detail=ack.message
-                )
+            verdict = self._judge(ack, is_resent=ack.partition in resent)
             if verdict is Verdict.DONE:
                 if ack.base_offset < 0:
                     raise WriterDead("the broker did not say where it put a batch", where=str(ack.partition))
@@ -224,6 +233,26 @@ class Delivery:
                 resent.add(ack.partition)
             worst = max(worst, verdict, key=lambda v: v.value)
         return worst
+
+    def _judge(self, ack: Ack, *, is_resent: bool) -> Verdict:
+        """What an acknowledgement means; raises if there is no other try."""
+        verdict = PRODUCE.get(ack.code, Verdict.DEAD)
+        if ack.code == Code.DUPLICATE_SEQUENCE_NUMBER and is_resent:
+            return Verdict.DONE
+        if verdict is Verdict.REFUSED:
+            raise _refused(ack)
+        if verdict.value > Verdict.DOUBT.value:
+            raise error_for(verdict, ack.code, doing="Produce", where=str(ack.partition), detail=ack.message)
+        if verdict is Verdict.MOVED and ack.partition in self.leaders:
+            raise self._lost(ack.partition, f"Produce answered {name_of(ack.code)}")
+        return verdict
+
+    def _lost(self, partition: TopicPartition, why: str) -> WriterDead:
+        return WriterDead(
+            "the leader of a partition was lost, what it knows of our transactions is not known",
+            where=str(partition),
+            detail=why,
+        )
 
 
 def _refused(ack: Ack) -> DataRefused:

@@ -8,6 +8,7 @@ from streamkit.kafka.connection import Connection
 from streamkit.kafka.membership import KafkaMembership
 from streamkit.kafka.ports import MemberOptions, WriterOptions
 from streamkit.kafka.reader import KafkaReader
+from streamkit.kafka.transactions import KafkaTransactions
 from streamkit.kafka.writer import KafkaWriter
 
 
@@ -55,6 +56,10 @@ class KafkaLog:
     def admin(self) -> KafkaAdmin:
         """The admin; shares the log's connections."""
         return KafkaAdmin(self._connection)
+
+    def transactions(self) -> KafkaTransactions:
+        """What may be done about writers that write no more; shares the log's connections."""
+        return KafkaTransactions(self._connection)
 
     async def close(self) -> None:
         """Close everything that was made from this log; a member stops beating, but does not leave its group."""

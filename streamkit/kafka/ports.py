@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from streamkit.kafka.records import FetchedBatch, Headers
+from streamkit.kafka.transaction_port import Transactions
 from streamkit.model.ids import Position, TaskId, TopicPartition
 
 
@@ -128,11 +129,20 @@ class Writer(Protocol):
         """A new, empty output batch that is full at `bytes_max` if that is less than `batch_bytes_max`."""
         ...
 
-    async def open(self) -> None:
-        """Take a new epoch: an earlier holder of this writer id can never commit again, its transaction ends.
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether something of this id may have been left open, so that it must not begin another transaction.
 
-        When this returns, every record and position of the earlier holder is either committed or gone, and both
-        readers and `Admin.end_offsets` agree.
+        True after a connection that it used was lost, and when its epochs come to their end: look after the id
+        (`runtime/retire.py`), then `open` another one. A commit that is tried all the same is refused as in doubt.
+        """
+        ...
+
+    async def open(self, writer_id: str | None = None) -> None:
+        """Take this writer id; without one, a new epoch of the id that we have.
+
+        An earlier holder of the id can never commit again, and its transaction ends. When this returns, every record
+        and position of the earlier holder is either committed or gone, and both readers and `Admin.end_offsets` agree.
         """
         ...
 
@@ -361,6 +371,10 @@ class Log(Protocol):
 
     def admin(self) -> Admin:
         """The admin; shares the log's connections."""
+        ...
+
+    def transactions(self) -> Transactions:
+        """What may be done about the transactions of writers that write no more."""
         ...
 
     async def close(self) -> None:

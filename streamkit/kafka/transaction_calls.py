@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from streamkit.kafka.ports import Member
+from streamkit.kafka.transaction_port import NOBODY, Identity
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
 from streamkit.model.ids import Position, TopicPartition
 
@@ -30,15 +31,8 @@ ADD_OFFSETS_KEY = 25
 END_TXN_KEY = 26
 TXN_OFFSET_COMMIT_KEY = 28
 
-
-class Identity(NamedTuple):
-    """Who a producer is to the broker; never computed, always the one that was answered."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-NOBODY = Identity(-1, -1)
+# The finalized feature from which on the coordinator raises the epoch at the end of every transaction.
+TRANSACTION_VERSION_2 = 2
 
 
 class Reply(NamedTuple):
@@ -93,9 +87,9 @@ def init_producer_id(version: int, writer_id: str | None, timeout_ms: int, held:
     return Call(INIT_PRODUCER_ID_KEY, version, body, _read_identity)
 
 
-def end_txn(version: int, writer: bytes, held: Identity) -> Call[Reply]:
-    """Commit. From version 5 on the answer carries the identity of the next transaction."""
-    body = writer + _PRODUCER.pack(*held) + b"\x01" + _NO_TAGS
+def end_txn(version: int, writer: bytes, held: Identity, *, commit: bool = True) -> Call[Reply]:
+    """Commit, or abort. From version 5 on the answer carries the identity of the next transaction."""
+    body = writer + _PRODUCER.pack(*held) + (b"\x01" if commit else b"\0") + _NO_TAGS
     return Call(END_TXN_KEY, version, body, _read_identity if version >= 5 else _read_code)
 
 

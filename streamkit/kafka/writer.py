@@ -1,5 +1,7 @@
 """The transactional writer: everything that one span caused becomes visible together, or not at all.
 
+A writer that loses the broker it spoke to does not go on under its id: see `needs_renewal`.
+
 `delivery.py` puts batches onto partitions, `coordinator.py` asks the group's and the writer's coordinators,
 `error_codes.py` says what an answer means; here is the order of things, per guarantee and transaction version.
 
@@ -19,15 +21,16 @@ from streamkit.errors import Bug, Fenced, Retry, StreamkitError, WriterDead
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.delivery import Delivery
-from streamkit.kafka.error_codes import END, MEMBERSHIP, POSITIONS, PREPARE, Verdict, error_for
+from streamkit.kafka.error_codes import END, MEMBERSHIP, POSITIONS, PREPARE, Table, Verdict, error_for
+from streamkit.kafka.links import Links
 from streamkit.kafka.ports import Batch, Commit, Guarantee, Member, WriterOptions
 from streamkit.kafka.transaction_calls import (
     END_TXN_KEY,
     INIT_PRODUCER_ID_KEY,
-    NOBODY,
     PRODUCE_KEY,
+    TRANSACTION_VERSION_2,
     Abilities,
-    Identity,
+    Reply,
     add_offsets,
     add_partitions,
     api_versions,
@@ -37,7 +40,8 @@ from streamkit.kafka.transaction_calls import (
     offset_commit,
     txn_offset_commit,
 )
-from streamkit.kafka.wire import compact_string
+from streamkit.kafka.transaction_port import NOBODY, Identity
+from streamkit.kafka.wire import Call, compact_string
 from streamkit.model.ids import TopicPartition
 
 # Under the broker's default message.max.bytes of 1,048,588 with room for the batch's own head.
@@ -46,7 +50,8 @@ BATCH_BYTES_MAX = 900_000
 OPEN_DEADLINE_S = 60.0
 # The broker must give up a Produce before the client does: an answer, even a bad one, is worth more than silence.
 PRODUCE_TIMEOUT_SHARE = 0.8
-TRANSACTION_VERSION_2 = 2
+# Epochs end at 32,767, and whoever comes after would not find the producer id again that they were of.
+EPOCH_MAX = 30_000
 
 
 class WriterState(Enum):
@@ -97,12 +102,12 @@ class KafkaWriter:
         self._abilities = Abilities({}, 0)
         self._packed_id = compact_string(options.writer_id)
         self._epoch_used = False
+        self._links = Links(connection)
+        self._is_stale = False
         transactional_id = options.writer_id if self._transactional else None
         timeout_ms = int(options.request_timeout_s * 1000 * PRODUCE_TIMEOUT_SHARE)
         self._delivery = Delivery(connection, transactional_id, timeout_ms)
-        self._coordinator = Coordinator(
-            connection, self._find_coordinator, Lane.TRANSACTION, f'writer "{options.writer_id}"'
-        )
+        self._coordinator = self._new_coordinator()
         self._groups: dict[str, Coordinator] = {}
 
     def batch(self, bytes_max: int | None = None) -> Batch:
@@ -118,8 +123,13 @@ class KafkaWriter:
         )
         return builder
 
-    async def open(self) -> None:
-        """Take a new epoch; see the port.
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether something of this id may have been left open; see the port."""
+        return self._is_stale or not self._links.is_whole or self._held.producer_epoch > EPOCH_MAX
+
+    async def open(self, writer_id: str | None = None) -> None:
+        """Take this id, or a new epoch of the one that we have; see the port.
 
         Raises:
             Retry: no epoch was to be had within the deadline.
@@ -129,6 +139,10 @@ class KafkaWriter:
         if self.state is WriterState.COMMITTING:
             raise Bug("a writer was opened while its commit is under way", where=self.writer_id)
         self._move(WriterState.DEAD)
+        if writer_id is not None:
+            self._rename(writer_id)
+        self._links.forget()
+        self._is_stale = False
         try:
             async with asyncio.timeout(OPEN_DEADLINE_S):
                 self._abilities = await self._ask_abilities()
@@ -152,6 +166,9 @@ class KafkaWriter:
         self._check_usable(commit)
         if not commit.all_batches and not commit.positions:
             return {}
+        if self.needs_renewal:
+            self._move(WriterState.DEAD)
+            raise WriterDead("a broker was lost: another writer id is needed", where=self.writer_id)
         self._move(WriterState.COMMITTING)
         waits = (self._coordinator, self._group(commit.member), self._delivery)
         for wait in waits:
@@ -176,6 +193,17 @@ class KafkaWriter:
     async def close(self) -> None:
         """Never write again; an open transaction is left to its fencing or its time-out."""
         self._move(WriterState.CLOSED)
+
+    def _rename(self, writer_id: str) -> None:
+        self.writer_id = writer_id
+        self._packed_id = compact_string(writer_id)
+        if self._transactional:
+            self._delivery.rename(writer_id)
+            self._coordinator = self._new_coordinator()
+
+    def _new_coordinator(self) -> Coordinator:
+        name = f'writer "{self.writer_id}"'
+        return Coordinator(self._connection, self._find_coordinator, Lane.TRANSACTION, name)
 
     def _move(self, state: WriterState) -> None:
         if state not in ALLOWED[self.state]:
@@ -229,7 +257,20 @@ class KafkaWriter:
             raise
         await positioning
         await self._end()
+        leaders = {self._delivery.leaders.get(out.partition) for out in commit.all_batches}
+        self._links.remember(
+            [
+                (self._coordinator.known, Lane.TRANSACTION),
+                (self._group(commit.member).known, Lane.GROUP),
+                *((leader, Lane.PRODUCE) for leader in leaders),
+            ]
+        )
         return ends
+
+    @property
+    def _outlives_moves(self) -> bool:
+        """Whether no transaction of this id has ended yet, so that nothing of it can have been forgotten."""
+        return self._links.is_empty
 
     @property
     def _held(self) -> Identity:
@@ -247,10 +288,13 @@ class KafkaWriter:
         partitions = {out.partition for out in commit.all_batches}
         if partitions:
             call = add_partitions(self._packed_id, self._held, partitions)
-            await self._coordinator.settle(call, PREPARE, "AddPartitionsToTxn")
+            await self._settle(self._coordinator, call, PREPARE, "AddPartitionsToTxn")
         if commit.positions:
             call = add_offsets(self._packed_id, self._held, commit.member.group)
-            await self._coordinator.settle(call, PREPARE, "AddOffsetsToTxn")
+            await self._settle(self._coordinator, call, PREPARE, "AddOffsetsToTxn")
+
+    async def _settle(self, who: Coordinator, call: Call[Reply], table: Table, doing: str) -> Identity:
+        return await who.settle(call, table, doing, outlives_moves=self._outlives_moves)
 
     async def _position(self, commit: Commit) -> None:
         """Set the positions, which proves our membership; without positions, prove it by a heartbeat."""
@@ -259,7 +303,7 @@ class KafkaWriter:
         if commit.positions:
             version = 5 if self._transaction_version >= TRANSACTION_VERSION_2 else 3
             call = txn_offset_commit(version, self._packed_id, self._held, member, commit.positions)
-            await group.settle(call, POSITIONS, "TxnOffsetCommit")
+            await self._settle(group, call, POSITIONS, "TxnOffsetCommit")
         else:
             await self._prove_membership(member)
 
@@ -290,7 +334,7 @@ class KafkaWriter:
                 case Verdict.AGAIN:
                     pass
                 case Verdict.MOVED | Verdict.DOUBT if second:
-                    lost = True  # a coordinator that moved may have written the end before it said so
+                    lost = self._is_stale = True  # it may have written the end before it was lost or moved
                 case Verdict.DOUBT:
                     raise WriterDead(
                         "the end of the transaction got no answer, its outcome is not known",
@@ -311,7 +355,7 @@ class KafkaWriter:
         timeout_ms = int(self._options.transaction_timeout_s * 1000)
         writer_id = self.writer_id if self._transactional else None
         call = init_producer_id(version, writer_id, timeout_ms, held)
-        identity = await self._coordinator.settle(call, PREPARE, "InitProducerId")
+        identity = await self._settle(self._coordinator, call, PREPARE, "InitProducerId")
         self._delivery.sequences.begin(identity)
         self._epoch_used = False
 

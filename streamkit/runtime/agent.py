@@ -32,11 +32,13 @@ from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
+from streamkit.runtime.retire import Retirement
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
-from streamkit.runtime.routes import dead_letter_lane, output_codes
+from streamkit.runtime.routes import dead_letter_lane, output_codes, written_and_read
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
 from streamkit.runtime.turns import Turns
+from streamkit.runtime.writer_names import WriterNames
 from streamkit.state.store import StateStores
 
 R = TypeVar("R")
@@ -55,6 +57,7 @@ class Parts(msgspec.Struct):
     plan: Plan
     log: Log
     writer: Writer
+    names: WriterNames
     membership: Membership
     stores: StateStores
     settings: Settings
@@ -83,7 +86,12 @@ class Agent:
             interval_ms=int(parts.settings.watermark_interval_s * 1000),
             now_ms=parts.now_ms,
         )
-        self.roster = Roster(parts.plan, parts.log, parts.stores, parts.settings, plan, self._make_task)
+        self._retirement = Retirement(
+            parts.log, parts.plan.name, *written_and_read(parts.plan, parts.partition_counts)
+        )
+        self.roster = Roster(
+            parts.plan, parts.log, parts.stores, parts.settings, self._retirement, self._make_task
+        )
         self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, parts.now_ms)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
@@ -142,7 +150,6 @@ class Agent:
             Misconfigured, Bug: a person must act.
         """
         try:
-            # Our name is ours alone, so a transaction that a former life of ours left open can be ended at once.
             await self._open()
             while not self._stopping:
                 try:
@@ -177,6 +184,8 @@ class Agent:
             roster.start_ready(self._outputs, self._reader)
         roster.wake(now_s(), self._reader)
         self._local.follow()
+        if not self._committer.busy:
+            await self._renew_writer()
 
     async def _poll(self) -> Intake | None:
         if (waiting := self._local.current() or await self._intakes.turn()) is not None:
@@ -213,6 +222,7 @@ class Agent:
     async def _commit(self) -> None:
         self._rhythm.end_span()
         await self._committer.settle()
+        await self._renew_writer()
         try:
             for tasks in self.roster.running_by_stage():
                 await self._run_handed()
@@ -278,10 +288,10 @@ class Agent:
         log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
 
     async def _recover(self) -> None:
-        """A new epoch of the writer, then every task learns from its commit record what has landed.
+        """A new writer id, then every task learns from its commit record what has landed.
 
-        Positions that are still on their way to the broker would move the group back later. The epoch refuses them, or
-        where there is no transaction, a new generation of the group.
+        Positions that are still on their way to the broker would move the group back later. The retired id refuses them,
+        or where there is no transaction, a new generation of the group.
         """
         await self._committer.abandon()
         self._forget_span()
@@ -299,10 +309,10 @@ class Agent:
                 for partition in task.inputs:
                     self._reader.forget(partition)
                 task.suspend()
-                self.roster.restore(task, self._parts.writer.writer_id)
+                self.roster.restore(task)
 
     async def _give_up(self) -> None:
-        """Somebody else owns our tasks: forget them all; the loop joins again, then takes a new epoch."""
+        """Somebody else owns our tasks: forget them all; the loop joins again, then takes a new writer id."""
         await self._committer.abandon()
         self._forget_span()
         if self.roster.joined:
@@ -310,8 +320,20 @@ class Agent:
             await self.roster.close_all(self._reader)
 
     async def _open(self) -> None:
-        await self._retry(self._parts.writer.open)
+        """Take a writer id that nobody has ever used; the one before may have left something open."""
+        await self._retry(self._renew if self._is_transactional else self._parts.writer.open)
         self._is_open = True
+
+    async def _renew_writer(self) -> None:
+        """After a broker was lost: what it may have forgotten is not left to the next commit, which may never come."""
+        if self._parts.writer.needs_renewal:
+            await self._open()
+
+    async def _renew(self) -> None:
+        names = self._parts.names
+        if names.former is not None:
+            await self._retirement.retire(names.former)
+        await self._parts.writer.open(names.next())
 
     def _forget_span(self) -> None:
         self._local.drop()
@@ -333,7 +355,7 @@ class Agent:
         if not self._is_open:
             await self._open()
         before = set(roster.tasks.values())
-        await roster.take(assignment, self._parts.writer.writer_id, self._reader)
+        await roster.take(assignment, self._reader)
         self._intakes.drop(before - set(roster.tasks.values()))
 
     async def _retry(self, action: Callable[[], Awaitable[R]]) -> R:

@@ -8,15 +8,16 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
 from streamkit.runtime.agent import Agent, Parts, wall_clock_ms
 from streamkit.runtime.prepare import prepare
+from streamkit.runtime.writer_names import Memory, WriterNames
 from streamkit.state.store import StateStores
 
 
-class Identity(Protocol):
+class Identity(Memory, Protocol):
     """Who a worker is, over restarts; `runtime/slot.py` keeps it on disk."""
 
     @property
-    def name(self) -> str:
-        """Unique among the workers of the pipeline that are alive."""
+    def life_name(self) -> str:
+        """The name of this life of the worker: no other life, of this worker or of another, ever had or will have it."""
         ...
 
     def former_member(self) -> str | None:
@@ -42,16 +43,16 @@ async def assemble(
         Misconfigured: a topic is missing or has another shape than the pipeline needs.
     """
     prepared = await prepare(plan, log.admin(), settings)
-    writer_id = f"{plan.name}.{identity.name}"
+    life = f"{plan.name}.{identity.life_name}"
     writer = WriterOptions(
-        writer_id=writer_id,
+        writer_id=life,
         guarantee=Guarantee(settings.guarantee),
         transaction_timeout_s=settings.transaction_timeout_s,
         request_timeout_s=settings.request_timeout_s,
     )
     member = MemberOptions(
         group=plan.name,
-        writer_id=writer_id,
+        writer_id=life,
         stages=tuple(StageTasks(stage.name, stage.partitions or 0) for stage in prepared.plan.stages),
         session_timeout_s=settings.session_timeout_s,
         rebalance_timeout_s=settings.rebalance_timeout_s,
@@ -64,6 +65,7 @@ async def assemble(
             plan=prepared.plan,
             log=log,
             writer=log.writer(writer),
+            names=WriterNames(life, identity),
             membership=log.membership(member),
             stores=stores,
             settings=settings,

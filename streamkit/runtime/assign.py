@@ -20,8 +20,9 @@ from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import NotAgreed
-from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.identity import identify
 from streamkit.runtime.restore import Ownership, Restoring, StaleStore
+from streamkit.runtime.retire import Retirement
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Restored, Task
 from streamkit.state.store import StateStores
@@ -48,7 +49,7 @@ class Roster:
         log_: Log,
         stores: StateStores,
         settings: Settings,
-        identity: PlanIdentity,
+        retirement: Retirement,
         make_task: MakeTask = Task,
     ) -> None:
         self._plan = plan
@@ -56,7 +57,8 @@ class Roster:
         self._log = log_
         self._stores = stores
         self._settings = settings
-        self._identity = identity
+        self._identity = identify(plan)
+        self._retirement = retirement
         self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
         self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
         self._assignment: Assignment | None = None
@@ -97,7 +99,7 @@ class Roster:
         for stage in self._plan.stages:
             yield [task for task in self.running() if task.id.stage == stage.name]
 
-    async def take(self, assignment: Assignment, writer_id: str, reader: Reader) -> None:
+    async def take(self, assignment: Assignment, reader: Reader) -> None:
         """Give up what is gone, keep what stayed, and begin to restore what is new.
 
         A task may be kept only if nobody else can have owned it in between: same member, and the very next generation.
@@ -115,16 +117,16 @@ class Roster:
             task = self._make_task(task_id, stage, _inputs(stage, task_id.partition))
             self.tasks[task_id] = task
             self.owner_of.update(dict.fromkeys(task.inputs, task))
-            self.restore(task, writer_id)
+            self.restore(task)
 
-    def restore(self, task: Task, writer_id: str) -> None:
+    def restore(self, task: Task) -> None:
         """Begin to restore a task in the background."""
         self.version += 1
         task.move(Life.RESTORING)
         ownership = Ownership(
             group=self.assignment.member.group,
-            writer_id=writer_id,
-            live_writers=self.assignment.live_writers,
+            live_writers=lambda: self.assignment.live_writers,
+            retirement=self._retirement,
             plan=self._identity,
             guarantee=Guarantee(self._settings.guarantee),
             cached_values_max=self._settings.cached_values_max,

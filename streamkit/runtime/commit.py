@@ -38,6 +38,7 @@ class Frozen(msgspec.Struct):
     rows: dict[bytes, bytes | None]
     positions: dict[TopicPartition, int]
     clock: ClockState
+    span: int
 
 
 class SpanEndFailed(Exception):
@@ -194,7 +195,7 @@ class Committer:
             task.careful.end()
             task.careful = None
             task.is_suspect = False
-        return Frozen(task, rows, dict(task.positions), task.clock.snapshot())
+        return Frozen(task, rows, dict(task.positions), task.clock.snapshot(), task.span)
 
     async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:
         ends = await self._writer.commit(commit)
@@ -204,7 +205,7 @@ class Committer:
             if end is None:
                 raise Bug(f"the commit of task {part.task.id} wrote nothing to {part.task.changelog}")
             part.task.state.committed(part.rows, end)
-            part.task.landed(part.positions, part.clock)
+            part.task.landed(part.positions, part.clock, part.span)
         self.ends |= ends
         self.commits += 1
         self.ended_at = asyncio.get_running_loop().time()

@@ -2,7 +2,7 @@
 
 The order is what makes it safe:
 
-    fence      a former owner that is dead is fenced by its name, so its open transaction ends now
+    retire     the writer of a former owner that is dead is retired by its name, so its open transaction ends now
     positions  the group's positions are stable: nothing is pending on them any more
     end        the changelog's end, open transactions included, is taken only now
     copy       committed changelog records go into the store up to that end, whole spans only (`runtime/tail.py`)
@@ -12,9 +12,8 @@ The names of former owners stand in commit records: the last committed one, and 
 """
 
 import asyncio
-import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -24,11 +23,11 @@ from streamkit.kafka.ports import Guarantee, Log, Reader
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.agree import BeyondEnd, agreed_positions, require_compatible
 from streamkit.runtime.align import decode_clock
-from streamkit.runtime.hanging import FENCED_S, LIVING_S, end_hanging, was_committed
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
+from streamkit.runtime.retire import Retirement, life_of
 from streamkit.runtime.tail import Tail
 from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
@@ -48,16 +47,18 @@ POSITIONS_WAIT_S = 0.5
 LOCAL_STATE_MS_MAX = TOMBSTONES_KEPT_MS // 2
 # A worker that loses a task closes its store within this time, unless it has stopped.
 FORMER_OWNER_S = 2.0
+# After this long it is not a worker that is just committing, and no commit record names it.
+UNNAMED_S = 5.0
 # A transaction of a live worker ends by itself; after this long something is wrong with it.
 PATIENCE_S = 120.0
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """Who we are and who else is alive, as the group said when it gave us the task."""
+    """Who owns the task, who is alive at this moment, and how a writer is retired whose life has ended."""
 
     group: str
-    writer_id: str
-    live_writers: frozenset[str]
+    live_writers: Callable[[], frozenset[str]]
+    retirement: Retirement
     plan: PlanIdentity
     guarantee: Guarantee
     cached_values_max: int
@@ -73,7 +74,6 @@ class Restoring:
         self._admin = log_.admin()
         self._stores = stores
         self._ownership = ownership
-        self._fenced: set[str] = set()
 
     async def run(self) -> Restored:
         """Bring the task's state and positions up to the last commit.
@@ -150,7 +150,7 @@ class Restoring:
         await self._copy(reader, store, tail, stable)
         record = last_commit(store)
         if record is not None:
-            await self._fence({record.writer_id})
+            await self._retire_dead([record])
         positions = await self._stable_positions()
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
         await self._copy(reader, store, tail, end)
@@ -185,8 +185,10 @@ class Restoring:
         moved_at = loop.time()
         while tail.at < end:
             fetched = await reader.poll(POSITIONS_WAIT_S)
-            if fetched or await self._end_open_transactions(loop.time() - moved_at, _span(store, tail)):
+            if fetched:
                 moved_at = loop.time()
+            else:
+                await self._see_who_holds_it(loop.time() - moved_at)
             for batch in fetched:
                 tail.add(batch)
             if len(tail.rows) >= ROWS_PER_WRITE or tail.rows_bytes >= BYTES_PER_WRITE:
@@ -199,52 +201,38 @@ class Restoring:
         store.apply(tail.rows, tail.whole_to)
         tail.taken()
 
-    async def _end_open_transactions(self, waited_s: float, known_span: int) -> bool:
-        """See to it that what holds the changelog back ends: dead writers are fenced, forgotten transactions ended.
-
-        Returns whether one was ended.
+    async def _see_who_holds_it(self, waited_s: float) -> None:
+        """Retire the dead writers whose transactions hold the changelog back; those of the living end by themselves.
 
         Raises:
             Retry: nothing has helped for a long time.
         """
-        changelog = self._task.changelog
         found = await self._open_commits()
-        await self._fence({record.writer_id for record in found})
-        if found and waited_s > (FENCED_S if found[0].writer_id in self._fenced else LIVING_S):
-            group = await self._positions_if_stable()
-            is_commit = None if group is None else was_committed(found, group, known_span)
-            # Right after a restart a coordinator may tell positions of long ago: what speaks for a commit is true even so.
-            if is_commit or (is_commit is False and waited_s > LIVING_S):
-                writer_id = found[0].writer_id
-                await end_hanging(self._log, self._ownership.group, changelog, writer_id, commit=is_commit)
-                return True
+        await self._retire_dead(found)
+        if waited_s > UNNAMED_S:
+            await self._ownership.retirement.sweep(self._ownership.live_writers)
         if waited_s > PATIENCE_S:
             raise Retry(
-                f"an open transaction holds {changelog} back",
-                hint="its writer is fenced, so the broker should have ended it; `kafka-transactions.sh find-hanging` "
-                "shows a transaction that a broker forgot to end",
+                f"an open transaction holds {self._task.changelog} back",
+                detail=f"its writer is {found[0].writer_id}" if found else "",
+                hint="`kafka-transactions.sh find-hanging` shows a transaction that a broker forgot to end",
             )
-        return False
-
-    async def _positions_if_stable(self) -> Mapping[TopicPartition, Position] | None:
-        """The group's positions, with the spans that they are of; None while one is pending."""
-        with contextlib.suppress(Retry):
-            inputs, group = list(self._task.inputs), self._ownership.group
-            return await self._admin.positions(group, inputs, timeout_s=POSITIONS_WAIT_S)
-        return None
 
     async def _stable_positions(self) -> dict[TopicPartition, Position]:
         """The group's positions of the task's inputs, with their spans, once no transaction holds one pending."""
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + PATIENCE_S
+        begun_at = loop.time()
         inputs = list(self._task.inputs)
         while True:
             try:
                 return await self._admin.positions(self._ownership.group, inputs, timeout_s=POSITIONS_WAIT_S)
             except Retry:
-                if loop.time() > give_up_at:
+                waited_s = loop.time() - begun_at
+                if waited_s > PATIENCE_S:
                     raise
-                await self._fence({record.writer_id for record in await self._open_commits()})
+                await self._retire_dead(await self._open_commits())
+                if waited_s > UNNAMED_S:
+                    await self._ownership.retirement.sweep(self._ownership.live_writers)
 
     async def _open_commits(self) -> list[CommitRecord]:
         """The commit records from the changelog's stable end on: the first is of a transaction that is still open."""
@@ -273,14 +261,12 @@ class Restoring:
             await reader.close()
         return found
 
-    async def _fence(self, names: set[str]) -> None:
-        """Fence the writers among these that are neither alive nor us."""
-        ownership = self._ownership
-        dead = names - ownership.live_writers - {ownership.writer_id} - self._fenced
-        for name in sorted(dead):
-            log.info("fencing a dead worker", writer=name, task=str(self._task.id))
-            await self._admin.fence(name)
-            self._fenced.add(name)
+    async def _retire_dead(self, records: Iterable[CommitRecord]) -> None:
+        """Retire the writers of these commit records that are not of a living worker."""
+        alive = self._ownership.live_writers()
+        names = {record.writer_id for record in records}
+        for name in sorted(name for name in names if life_of(name) not in alive):
+            await self._ownership.retirement.retire(name)
 
     def _restored(
         self,
@@ -310,12 +296,6 @@ class Restoring:
         clock = decode_clock(record.extra.get(CLOCK))
         positions = agreed_positions(record.places(), group, ownership.guarantee)
         return Restored(state, positions, record.span, record.birth, clock)
-
-
-def _span(store: StateStore, tail: Tail) -> int:
-    """The number of the last span that was copied so far."""
-    known = tail.rows.get(COMMIT_KEY) or store.get(COMMIT_KEY)
-    return 0 if known is None else CommitRecord.decode(known).span
 
 
 class StaleStore(Retry):

@@ -1,9 +1,10 @@
-"""routes: which partition of an output topic a record goes to."""
+"""routes: which partition of an output topic a record goes to, and where a worker reads and writes at all."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
+from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions, ShufflePartitions
 from streamkit.operators.step import Code
 from streamkit.runtime.emit import Lane, Outbox
@@ -25,6 +26,22 @@ def dead_letter_lane(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, 
     """Where dead letters go."""
     lane = outbox.lane(plan.dead_letter_topic, partitions_of(plan.dead_letter_topic, partition_counts))
     return outbox.bound(lane)
+
+
+def written_and_read(
+    plan: Plan, partition_counts: Mapping[str, int]
+) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """All partitions that workers of this plan write to, and all that they commit positions of."""
+    outputs = [output.topic for stage in plan.stages for output in stage.outputs]
+    inputs = [each.topic for stage in plan.stages for each in stage.inputs]
+    written = dict.fromkeys([*plan.changelogs(), *outputs, plan.dead_letter_topic])
+    return _all_of(written, partition_counts), _all_of(dict.fromkeys(inputs), partition_counts)
+
+
+def _all_of(topics: Iterable[str], partition_counts: Mapping[str, int]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, number) for topic in topics for number in range(partition_counts.get(topic, 0))
+    ]
 
 
 def partitions_of(topic: str, partition_counts: Mapping[str, int]) -> int:

@@ -1,13 +1,14 @@
 """slot: a worker's stable name on its host, held by a file lock.
 
-The lock ends with the process, however it ends. So whoever gets a slot knows that its former holder is dead: it takes
-over its writer id (opening it fences the open transaction) and makes its group membership leave at once, instead of
-waiting for the session time-out. A stopped process still holds its lock, and its slot is left alone.
+The lock ends with the process, however it ends. So whoever gets a slot knows that its former holder is dead: it retires
+its writer id (which ends the open transaction) and makes its group membership leave at once, instead of waiting for
+the session time-out. A stopped process still holds its lock, and its slot is left alone.
 """
 
 import fcntl
 import os
 import re
+import secrets
 import socket
 from pathlib import Path
 
@@ -23,6 +24,9 @@ class Slot:
         self.number = number
         self._descriptor = descriptor
         self._member_file = folder / f"worker-{number}.member"
+        self._writer_file = folder / f"worker-{number}.writer"
+        # Never the same again, even if the folder is lost: transactional ids are made from it.
+        self._token = secrets.token_hex(4)
 
     @property
     def name(self) -> str:
@@ -30,18 +34,26 @@ class Slot:
         host = re.sub(r"[^A-Za-z0-9_-]", "-", os.environ.get("STREAMKIT_WORKER", socket.gethostname()))
         return f"{host}-{self.number}"
 
+    @property
+    def life_name(self) -> str:
+        """Our name in this life alone."""
+        return f"{self.name}.{self._token}"
+
     def former_member(self) -> str | None:
         """The group member id of the dead former holder, if it left one."""
-        try:
-            return self._member_file.read_text() or None
-        except FileNotFoundError:
-            return None
+        return _read(self._member_file)
 
     def remember_member(self, member_id: str) -> None:
         """Leave our member id for whoever gets this slot after us."""
-        temporary = self._member_file.with_suffix(".new")
-        temporary.write_text(member_id)
-        temporary.replace(self._member_file)
+        _write(self._member_file, member_id)
+
+    def former_writer(self) -> str | None:
+        """The writer id of the dead former holder, if it left one."""
+        return _read(self._writer_file)
+
+    def remember_writer(self, writer_id: str) -> None:
+        """Leave our writer id for whoever gets this slot after us."""
+        _write(self._writer_file, writer_id)
 
     def forget_member(self) -> None:
         """We left the group ourselves."""
@@ -50,6 +62,19 @@ class Slot:
     def release(self) -> None:
         """Let others have the slot."""
         os.close(self._descriptor)
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text() or None
+    except FileNotFoundError:
+        return None
+
+
+def _write(file: Path, text: str) -> None:
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(text)
+    temporary.replace(file)
 
 
 def take_slot(folder: Path) -> Slot:

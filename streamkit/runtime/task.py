@@ -102,7 +102,9 @@ class Task:
         self.committed: dict[TopicPartition, int] = {}
         # True if the open span must write a commit record for this task.
         self.moved = False
+        # The number of the span in hand, and that of the last commit that has ended.
         self.span = 0
+        self.committed_span = 0
         self.birth = ""
         # Offsets which the error policy has condemned: they go to the dead letters without being run.
         self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
@@ -161,7 +163,7 @@ class Task:
         self._state = restored.state
         self.committed = dict(restored.positions)
         self.committed_clock = restored.clock
-        self.span = restored.span
+        self.committed_span = restored.span
         self.birth = restored.birth
         self.announced = False
         self.rewind(outputs)
@@ -171,6 +173,7 @@ class Task:
         """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)
+        self.span = self.committed_span
         self.timers_set_aside.clear()
         self.moved = not self.announced
         former, self._clock = self._clock, open_clock(self.inputs, self.rules, self.committed_clock)
@@ -216,12 +219,13 @@ class Task:
         source = self.clock.sources.get(partition.topic)
         return source is not None and source.end is not None and self.positions[partition] >= source.end
 
-    def landed(self, positions: Mapping[TopicPartition, int], clock: ClockState) -> None:
-        """A commit with these positions and this time has ended."""
+    def landed(self, positions: Mapping[TopicPartition, int], clock: ClockState, span: int) -> None:
+        """A commit with these positions and this time, as this span, has ended."""
         if positions != self.committed or clock.fired != self.committed_clock.fired:
             self.failures = 0  # it got further
         self.committed = dict(positions)
         self.committed_clock = clock
+        self.committed_span = span
         self.announced = True
         self.muted.clear()
         for what in self.timers_set_aside:

@@ -31,12 +31,11 @@ from streamkit.model.event_time import as_milliseconds
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
 from streamkit.runtime.task import Task
 from streamkit.runtime.time_report import TaskTime, explain
-from streamkit.state.memory import MemoryStores
+from streamkit.testing.harness_worker import HarnessWorker
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.names import require_source, require_topic, require_windows
 from streamkit.testing.virtual_time import VirtualLoop, in_process
@@ -58,26 +57,6 @@ class Received(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     headers: Mapping[str, bytes | None]
-
-
-class HarnessWorker:
-    """One worker: its name, its disk, and the agent that is running, if one is."""
-
-    def __init__(self, number: int) -> None:
-        self.name = f"worker-{number}"
-        self.stores = MemoryStores()
-        self.log: MemoryLog | None = None
-        self.agent: Agent | None = None
-        self.work: asyncio.Task[None] | None = None
-        self._member: str | None = None
-
-    def former_member(self) -> str | None:
-        """The member id of the life before this one."""
-        return self._member
-
-    def remember_member(self, member_id: str) -> None:
-        """Keep it for the next life."""
-        self._member = member_id
 
 
 class Harness:
@@ -293,6 +272,7 @@ class Harness:
     def _start(self, worker: HarnessWorker) -> None:
         if worker.work is not None and not worker.work.done():
             raise Misconfigured(f"{worker.name} is running", hint="crash it first")
+        worker.begin_life()
         worker.log = MemoryLog(self._broker)
         worker.agent = self._do(
             assemble(self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms)

@@ -10,10 +10,11 @@ from streamkit.errors import DataRefused, Fenced, Misconfigured, Retry, Streamki
 from streamkit.kafka import coordinator as coordinator_module
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka import writer as writer_module
+from streamkit.kafka.connection import Lane
 from streamkit.kafka.ports import Guarantee
 from streamkit.kafka.produce_calls import Ack
 from streamkit.kafka.wire import Call
-from streamkit.kafka.writer import WriterState
+from streamkit.kafka.writer import KafkaWriter, WriterState
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.broker import Broker
 from tests.kafka.wiretap import (
@@ -52,7 +53,15 @@ async def commit_under(site: Site, key: int, rule: Rule, version: int | None = N
     ends = await writer.commit(site.commit(writer, {0: [b"2", b"2"], 1: [b"2"]}, 2))
     assert ends == {site.to(0): 4, site.to(1): 3}
     site.wire.rules.clear()
+    if writer.needs_renewal:
+        await renew(writer)
     await writer.commit(site.commit(writer, {0: [b"3"], 1: [b"3"]}, 3))
+
+
+async def renew(writer: KafkaWriter) -> None:
+    """What a worker does after a loss: another id."""
+    await writer.open(f"{writer.writer_id}+")
+    assert not writer.needs_renewal
 
 
 async def check_all_three(site: Site) -> None:
@@ -77,23 +86,93 @@ async def dead_under(site: Site, key: int, rule: Rule, version: int | None = Non
     return caught.value
 
 
+# A leader that was lost, or is not the leader any more; and one that is there and merely cannot do it now.
+LOST = [lost_request, lost_answer, *(answers(code) for code in (3, 5, 6, 9))]
+BUSY = [*(answers(code) for code in (19, 51, 56)), *(answers_after(code) for code in (7, 20, 56))]
+
+
 @BOTH
-async def test_a_batch_is_sent_again_as_the_same_bytes(site: Site, version: int | None) -> None:
-    nothing_happened = [lost_request, *(answers(code) for code in (3, 5, 6, 9, 19, 51, 56))]
-    rules = [*nothing_happened, lost_answer, *(answers_after(code) for code in (7, 20, 56))]
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+async def test_a_batch_is_sent_again_as_the_same_bytes(
+    site: Site, version: int | None, is_first: bool
+) -> None:
+    """Nothing of an id can have been forgotten before its first transaction has ended; later, only a leader may be busy."""
+    rules = [*LOST, *BUSY] if is_first else BUSY
     writer = site.writer(version=version)
     await writer.open()
     for number, rule in enumerate(rules):
+        if is_first:
+            await renew(writer)
         site.wire.seen.clear()
         site.wire.rules[PRODUCE] = first(2, rule)
         ends = await writer.commit(site.commit(writer, {0: [b"%d" % number, b"."], 1: [b"."]}, number))
-        assert ends == {site.to(0): 3 * number + 2, site.to(1): 2 * number + 1}
+        if not is_first:  # another id need not wait until the markers of the one before are there
+            assert ends == {site.to(0): 3 * number + 2, site.to(1): 2 * number + 1}
         # At least: the broker itself may ask for one more try.
         sent = [call.body for call in site.wire.seen if call.key == PRODUCE]
         assert len(sent) >= 3
         assert len(set(sent)) == 1
     want = [part for number in range(len(rules)) for part in (b"%d" % number, b".")]
     assert await site.visible() == {0: want, 1: [b"."] * len(rules)}
+
+
+@BOTH
+async def test_an_id_does_not_outlive_the_leader_of_a_partition(site: Site, version: int | None) -> None:
+    for rule in LOST:
+        error = await dead_under(site, PRODUCE, first(1, rule), version)
+        assert type(error) is WriterDead
+        assert error.where in (str(site.to(0)), str(site.to(1)))
+    assert await site.visible() == {0: [b"1", b"3"] * len(LOST), 1: [b"1", b"3"] * len(LOST)}
+
+
+async def test_an_id_does_not_outlive_a_change_of_leaders(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = site.writer()
+    await writer.open()
+    await writer.commit(site.commit(writer, {0: [b"1"]}, 1))
+    leader = site.wire.leader(site.to(0))
+    assert leader is not None
+    monkeypatch.setattr(type(site.wire), "leader", lambda _self, _partition: leader + 1)
+    with pytest.raises(WriterDead, match="another broker leads it now"):
+        await writer.commit(site.commit(writer, {0: [b"2"]}, 2))
+    monkeypatch.undo()
+    await renew(writer)
+    await writer.commit(site.commit(writer, {0: [b"3"]}, 3))
+    assert await site.visible() == {0: [b"1", b"3"]}
+
+
+@pytest.mark.parametrize("lane", [Lane.PRODUCE, Lane.TRANSACTION, Lane.GROUP])
+async def test_an_id_does_not_outlive_a_connection_that_was_lost_between_two_transactions(
+    site: Site, lane: Lane
+) -> None:
+    writer = site.writer()
+    await writer.open()
+    site.wire.drop(lane)
+    assert not writer.needs_renewal  # nothing of it can be open yet
+    await writer.commit(site.commit(writer, {0: [b"1"]}, 1))
+    assert not writer.needs_renewal
+    site.wire.drop(lane)
+    assert writer.needs_renewal
+    with pytest.raises(WriterDead, match="another writer id"):
+        await writer.commit(site.commit(writer, {0: [b"2"]}, 2))
+    await renew(writer)
+    await writer.commit(site.commit(writer, {0: [b"3"]}, 3))
+    assert await site.visible() == {0: [b"1", b"3"]}
+
+
+async def test_an_id_is_given_up_before_its_epochs_come_to_their_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "EPOCH_MAX", 3)
+    writer = site.writer()
+    await writer.open()
+    commits = 0
+    while not writer.needs_renewal:
+        await writer.commit(site.commit(writer, {0: [b"."]}, commits))
+        commits += 1
+    assert 0 < commits <= 5
+    await renew(writer)
 
 
 async def test_only_what_is_not_acknowledged_is_sent_again(site: Site) -> None:
@@ -187,13 +266,25 @@ async def test_a_preparation_that_is_refused_is_final(site: Site) -> None:
 @BOTH
 @pytest.mark.parametrize("key", [*PREPARING, POSITIONS])
 async def test_what_may_be_repeated_is_repeated(site: Site, key: int, version: int | None) -> None:
-    for rule in (lost_request, lost_answer, *(answers(code) for code in (3, 7, 14, 15, 16, 51))):
+    lost = (lost_request, lost_answer, answers(15), answers(16))
+    busy = tuple(answers(code) for code in (3, 7, 14, 51))
+    for rule in (*lost, *busy):
         writer = site.writer(version=version)
         await writer.open()
-        await writer.commit(site.commit(writer, {0: [b"x"]}, 1))
+        if rule in busy:  # a coordinator that was lost is outlived by an id only before its first end
+            await writer.commit(site.commit(writer, {0: [b"x"]}, 1))
         site.wire.rules[key] = first(2, rule)
         await writer.commit(site.commit(writer, {0: [b"y"]}, 2))
-    assert await site.visible() == {0: [b"x", b"y"] * 8}
+    assert await site.visible() == {0: [b"y"] * 4 + [b"x", b"y"] * 4}
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(POSITIONS, None), *((key, 0) for key in (*PREPARING, POSITIONS))]
+)
+async def test_an_id_does_not_outlive_its_coordinators(site: Site, key: int, version: int | None) -> None:
+    for rule in (lost_request, lost_answer, answers(15), answers(16)):
+        assert type(await dead_under(site, key, first(1, rule), version)) is WriterDead
+    assert await site.visible() == {0: [b"1", b"3"] * 4, 1: [b"1", b"3"] * 4}
 
 
 async def test_a_group_in_the_middle_of_a_round_is_asked_again_but_not_for_ever(
@@ -219,6 +310,8 @@ async def test_version_2_repeats_an_end_that_a_busy_coordinator_refused(site: Si
     for code in (14, 15, 16, 51):
         site.wire.rules[END] = first(3, answers(code))
         await writer.commit(site.commit(writer, {0: [b"%d" % code]}, code))
+        assert writer.needs_renewal == (code in (15, 16))
+        await renew(writer)
     assert await site.visible() == {0: [b"14", b"15", b"16", b"51"]}
     assert await site.position() == 51
 

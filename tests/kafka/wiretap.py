@@ -28,6 +28,7 @@ from streamkit.kafka.ports import (
 )
 from streamkit.kafka.produce_calls import Ack
 from streamkit.kafka.transaction_calls import Reply, api_versions
+from streamkit.kafka.transactions import KafkaTransactions
 from streamkit.kafka.wire import Call, Fields
 from streamkit.kafka.writer import KafkaWriter
 from streamkit.model.ids import TopicPartition
@@ -208,10 +209,11 @@ class Site:
         return found.get(self.source())
 
     async def visible(self, *, fence: str | None = "w") -> dict[int, list[bytes]]:
-        """What a client that is not ours reads as committed, by partition; the writer's last epoch ends first."""
+        """What a client that is not ours reads as committed, by partition; the epochs of the writer's ids end first."""
         self.wire.rules.clear()
         if fence is not None:
-            await self.admin.fence(f"{self.name}-{fence}")
+            for writer_id in await KafkaTransactions(self.wire).known(f"{self.name}-{fence}"):
+                await self.admin.fence(writer_id)
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> dict[int, list[bytes]]:

@@ -4,7 +4,7 @@ import pytest
 
 from streamkit.runtime import restore
 from streamkit.testing import Harness
-from streamkit.testing.harness import HarnessWorker
+from streamkit.testing.harness_worker import HarnessWorker
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing
 
 

@@ -43,9 +43,9 @@ def test_a_condemned_record_is_remembered_until_it_is_committed():
     place = TopicPartition("views", 0)
     reason = Condemned("step", "error", "")
     task.condemned = {place: {3: reason, 8: reason}}
-    task.landed({place: 5}, ClockState())
+    task.landed({place: 5}, ClockState(), 1)
     assert task.condemned == {place: {8: reason}}
-    task.landed({place: 9}, ClockState())
+    task.landed({place: 9}, ClockState(), 2)
     assert task.condemned == {place: {}}
 
 

@@ -38,8 +38,9 @@ def check_all(world: World) -> list[str]:
     return found
 
 
-def committed(batch: StoredBatch) -> bool:
-    return batch.transaction is None or batch.transaction.outcome is Outcome.COMMITTED
+def committed(partition: MemoryPartition) -> Iterable[StoredBatch]:
+    """The batches that readers see."""
+    return [batch for batch in partition.batches if partition.is_committed(batch.transaction)]
 
 
 def partitions(world: World, topic: str) -> list[MemoryPartition]:
@@ -59,7 +60,7 @@ def written(world: World) -> reference.Written:
     decode = value_codec(world.scenario.shape_of().out).decode
     found: dict[str, list[tuple[int, object]]] = {}
     for partition in partitions(world, "out"):
-        for batch in filter(committed, partition.batches):
+        for batch in committed(partition):
             for record in batch.records:
                 key = (record.key or b"").decode()
                 place = (partition.name.partition, decode(record.value or b""))
@@ -78,7 +79,7 @@ def letters(world: World) -> list[reference.Letter]:
     """The dead letters, sorted."""
     got: list[reference.Letter] = []
     for partition in partitions(world, world.plan.dead_letter_topic):
-        for batch in filter(committed, partition.batches):
+        for batch in committed(partition):
             for record in batch.records:
                 headers = dict(record.headers)
                 got.append(_letter(record.value or b"", headers["streamkit.topic"] or b""))
@@ -112,11 +113,12 @@ def check_log(world: World) -> Iterable[str]:
                 continue
             seen = partition.read(0, 1 << 60, committed=True)
             view = [] if seen is None else [record.offset for record in seen.records]
-            raw = [
-                record.offset for batch in partition.batches if committed(batch) for record in batch.records
-            ]
+            raw = [record.offset for batch in committed(partition) for record in batch.records]
             if view != raw:
                 yield f"I5: {partition.name} shows {view}, committed are {raw}"
+            for transaction, outcome in partition.decided.items():
+                if transaction.outcome is not outcome:
+                    yield f"I5: {partition.name} has {outcome} of {transaction.writer_id}, decided was {transaction.outcome}"
 
 
 # I6, I8: who committed what.

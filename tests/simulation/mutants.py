@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tests.simulation import mutations_of_clients as clients
+from tests.simulation import mutations_of_endings as endings
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
@@ -62,6 +63,8 @@ DEATHS = Bias(
     workers_max=1,
     settings={"state_flush_interval_s": 100.0, "slice_records": 1, "commit_interval_s": 0.01},
 )
+# A broker that starts anew again and again, and forgets.
+FORGOTTEN = Bias(is_forgetful=True)
 # Shuffles that stay within a worker: one that is left alone, and several that are not.
 ALONE = Bias(shapes=("two_shuffles",), workers_max=1, acts=(0, 1), settings={"local_shuffle": True})
 TOGETHER = Bias(
@@ -73,8 +76,6 @@ TOGETHER = Bias(
 )
 
 MUTANTS = (
-    Mutant("open does not fence", clients.open_does_not_fence, 17),
-    Mutant("open keeps the epoch", clients.open_keeps_the_epoch, 1, STORMS),
     Mutant("positions outside the transaction", clients.positions_outside_the_transaction, 0),
     Mutant("membership unchecked", clients.membership_unchecked, 4, ABSENCES),
     Mutant("failed produce ignored", clients.failed_produce_ignored, 17),
@@ -109,6 +110,13 @@ MUTANTS = (
     Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, LOOSE_FROM + 20),
     Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, LOOSE_FROM + 26, STORMS),
     Mutant("at most once from the record", runtime.at_most_once_from_the_record, LOOSE_FROM + 3, STORMS),
+    Mutant("same id goes on", endings.same_id_goes_on, 0, FORGOTTEN),
+    Mutant("id outlives its broker", endings.id_outlives_its_broker, 0, FORGOTTEN),
+    Mutant("healed as commit", endings.healed_as_commit, 0, FORGOTTEN),
+    Mutant("healed as abort", endings.healed_as_abort, 0, FORGOTTEN),
+    Mutant("decision asked for after the fence", endings.decision_asked_for_after_the_fence, 0, FORGOTTEN),
+    Mutant("positions not looked at", endings.positions_not_looked_at, 0, FORGOTTEN),
+    Mutant("unnamed writers not looked for", endings.unnamed_writers_not_looked_for, 723),
     Mutant("handed over on rewind", shuffles.handed_over_on_rewind, 31),
     Mutant("committed before they are run", shuffles.committed_before_they_are_run, 43, TOGETHER),
     Mutant("topics are overtaken", shuffles.topics_are_overtaken, 235),

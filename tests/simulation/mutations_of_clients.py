@@ -7,34 +7,7 @@ from streamkit.runtime import assign
 from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import MemoryPartition, Read
-from streamkit.testing.memory.transactions import Transactions
 from streamkit.testing.memory.writer import MemoryWriter, WriterState
-
-
-def open_does_not_fence(patch: Any) -> None:
-    """InitProducerId hands out the old epoch and leaves the old transaction open."""
-    init = Transactions.init
-
-    def broken(self: Transactions, writer_id: str, timeout_s: float) -> int:
-        known = self._writers.get(writer_id)
-        return init(self, writer_id, timeout_s) if known is None else known.epoch
-
-    patch(Transactions, "init", broken)
-
-
-def open_keeps_the_epoch(patch: Any) -> None:
-    """The old transaction is aborted, but its writer's late requests are let in."""
-    init = Transactions.init
-
-    def broken(self: Transactions, writer_id: str, timeout_s: float) -> int:
-        before = self._writers.get(writer_id)
-        epoch = None if before is None else before.epoch
-        init(self, writer_id, timeout_s)
-        if epoch is not None:
-            self._writers[writer_id].epoch = epoch
-        return self._writers[writer_id].epoch
-
-    patch(Transactions, "init", broken)
 
 
 def positions_outside_the_transaction(patch: Any) -> None:
@@ -81,11 +54,11 @@ def dead_writer_reused(patch: Any) -> None:
     """After doubt the same epoch goes on."""
     opened = MemoryWriter.open
 
-    async def broken(self: MemoryWriter) -> None:
+    async def broken(self: MemoryWriter, writer_id: str | None = None) -> None:
         if self._epoch >= 0 and self.state is WriterState.DEAD:
             self.state = WriterState.READY
             return
-        await opened(self)
+        await opened(self, writer_id)
 
     patch(MemoryWriter, "open", broken)
 

@@ -48,7 +48,7 @@ def restore_end_before_the_fence(patch: Any) -> None:
         await self._copy(reader, store, tail, stable)
         record = restore.last_commit(store)
         if record is not None:
-            await self._fence({record.writer_id})
+            await self._retire_dead([record])
         await self._stable_positions()
         return self._restored(store, record, {}, tail.strays)
 
@@ -193,7 +193,7 @@ def landed_before_the_commit(patch: Any) -> None:
 
     async def broken(self: Committer, commit: Any, frozen: list[Frozen]) -> None:
         for part in frozen:
-            part.task.landed(part.positions, part.clock)
+            part.task.landed(part.positions, part.clock, part.span)
         await write(self, commit, frozen)
 
     patch(Committer, "_write", broken)
@@ -202,7 +202,7 @@ def landed_before_the_commit(patch: Any) -> None:
 def landed_at_the_open_positions(patch: Any) -> None:
     """After a commit the positions of the span behind it count as committed."""
     landed = Task.landed
-    patch(Task, "landed", lambda self, _positions, clock: landed(self, self.positions, clock))
+    patch(Task, "landed", lambda self, _positions, clock, span: landed(self, self.positions, clock, span))
 
 
 def condemned_record_dropped(patch: Any) -> None:

@@ -124,6 +124,26 @@ class Nemesis:
         self._world.trace.count("join")
         self._world.add_worker()
 
+    def _forget_at(self, action: Action, worker: Worker) -> None:
+        self._arm(action, worker, self._forget)
+
+    def _forget(self, action: Action, worker: Worker) -> None:
+        """The broker starts anew; of the markers that were still to be written it forgets some, and calls it done."""
+        of_partitions, of_positions, of_killing = action.chances
+        ours = f"{self._world.plan.name}."
+
+        def forgets(writer_id: str, is_position: bool) -> bool:
+            chance = of_positions if is_position else of_partitions
+            return writer_id.startswith(ours) and self._chance.random() < chance
+
+        forgotten = self._world.broker.transactions.restart(forgets)
+        self._world.trace.note("broker", f"starts anew, forgets {forgotten} markers")
+        self._world.trace.count("broker restart")
+        if forgotten:
+            self._world.trace.count("forgotten transaction")
+        if self._chance.random() < of_killing:
+            self._kill(action, worker)
+
     def _compact(self, action: Action, worker: Worker) -> None:  # noqa: ARG002 - the broker does it
         """The log cleaner passes over all changelogs."""
         self._world.trace.count("compact")

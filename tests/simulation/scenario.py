@@ -13,7 +13,18 @@ from streamkit.testing.memory.batch import BATCH_BYTES_MAX
 from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, TIMED_SHAPES, Event, Fate, Out, Shape
 
 ActionKind = Literal[
-    "kill", "kill_at", "freeze", "freeze_at", "cut", "storm", "stop", "join", "compact", "lose_disk"
+    "kill",
+    "kill_at",
+    "freeze",
+    "freeze_at",
+    "cut",
+    "storm",
+    "stop",
+    "join",
+    "compact",
+    "lose_disk",
+    "forget",
+    "forget_at",
 ]
 # How an input batch is written: by itself, in a transaction that commits, or in one that is aborted.
 Manner = Literal["plain", "committed", "aborted"]
@@ -22,6 +33,8 @@ Manner = Literal["plain", "committed", "aborted"]
 TIMED_FROM = 1_000_000
 # Seeds from here on give up transactions: at least once, or at most once.
 LOOSE_FROM = 2_000_000
+# How many of the seeds have a broker that starts anew, and forgets markers then.
+FORGETFUL_SHARE = 0.4
 # How many of the seeds may hand records over in memory.
 LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
@@ -59,6 +72,7 @@ class Bias(msgspec.Struct, frozen=True):
     traps: tuple[str, ...] = TRAPS
     shapes: tuple[str, ...] = ()
     acts: tuple[int, ...] = (0, 1, 2, 4, 8, 12)
+    is_forgetful: bool = False
     workers_max: int = 4
     settings: dict[str, Any] = {}
 
@@ -140,7 +154,15 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
         survives=chance.choice(("all", "some", "some", "none")),
         batch_bytes_max=_batch_bytes_max(seed),
         loads=_loads(stream(seed, "load"), shape, partitions, span_s, flaky=retries >= FLAKES),
-        actions=_actions(stream(seed, "nemesis"), bias, settings, span_s),
+        actions=tuple(
+            sorted(
+                (
+                    *_actions(stream(seed, "nemesis"), bias, settings, span_s),
+                    *_forgetting(stream(seed, "forgetting"), bias, span_s),
+                ),
+                key=lambda action: action.at_s,
+            )
+        ),
     )
 
 
@@ -238,6 +260,26 @@ def _actions(chance: Random, bias: Bias, settings: Settings, span_s: float) -> t
             )
         )
     return tuple(actions)
+
+
+def _forgetting(chance: Random, bias: Bias, span_s: float) -> Iterator[Action]:
+    """A broker that starts anew, most often right after the end of a transaction, and what it forgets then."""
+    if chance.random() < FORGETFUL_SHARE or bias.is_forgetful:
+        for _ in range(chance.choice((1, 2, 4, 8))):
+            yield Action(
+                at_s=chance.uniform(0.0, span_s + 0.3),
+                kind=chance.choice(("forget", "forget_at", "forget_at", "forget_at")),
+                worker=chance.randrange(8),
+                lasts_s=0.0,
+                trap=chance.choice(
+                    ("writer.end", "writer.end", "writer.end", "transactions.end", "transactions.end_left")
+                ),
+                after=True,
+                # Of forgetting a marker of a partition, and one of positions; and of killing the worker with it.
+                chances=chance.choice(
+                    ((1.0, 1.0, 0.5), (0.5, 0.5, 0.5), (0.3, 0.3, 0.2), (0.0, 1.0, 0.5), (0.9, 0.0, 0.0))
+                ),
+            )
 
 
 def _chances(chance: Random) -> tuple[float, float, float]:

@@ -12,6 +12,7 @@ import structlog
 from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 from tests.simulation import invariants, losses
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.outside import Outside
 from tests.simulation.scenario import FAIR, Bias, Scenario, draw, stream
 from tests.simulation.world import Violation, World
 
@@ -99,11 +100,12 @@ async def _clear(world: World) -> None:
 async def _history(world: World, meter: Meter) -> None:
     """The story of a run: trouble, healing, rest, a clean end, sometimes one more life."""
     scenario = world.scenario
-    await world.create_topics()
+    outside = Outside(world)
+    await outside.create_topics()
     for _ in range(scenario.workers):
         world.add_worker()
     nemesis = Nemesis(world)
-    await asyncio.gather(world.feed(), nemesis.run())
+    await asyncio.gather(outside.feed(), nemesis.run())
     world.trace.note("nemesis", "heals everything")
     nemesis.heal()
     await world.come_to_rest()

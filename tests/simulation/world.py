@@ -3,9 +3,7 @@
 import asyncio
 from random import Random
 
-from streamkit.codec.values import value_codec
 from streamkit.errors import Bug, Misconfigured, StreamkitError
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
@@ -13,17 +11,15 @@ from streamkit.runtime.pulse import is_at_rest
 from streamkit.runtime.task import Life as TaskLife
 from streamkit.state.memory import MemoryStores
 from streamkit.state.store import StateStore
-from streamkit.testing.memory import MemoryBroker, MemoryLog
+from streamkit.testing.memory import MemoryBroker
 from streamkit.testing.memory.groups import Group, Phase
-from streamkit.testing.memory.partition import MemoryPartition, Outcome, Transaction
+from streamkit.testing.memory.partition import MemoryPartition, Transaction
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
-from tests.simulation.pipelines import Event, Making
-from tests.simulation.scenario import EPOCH_MS, Load, Scenario, stream
+from tests.simulation.pipelines import Making
+from tests.simulation.scenario import EPOCH_MS, Scenario, stream
 
 # What the pipeline may take to come to rest once nobody hurts it any more: far longer than any time-out.
 PATIENCE_S = 90.0
-# How long an outsider keeps an aborted transaction open.
-GHOST_S_MAX = 0.3
 
 RawRecord = tuple[bytes | None, bytes | None, Transaction | None]
 
@@ -85,6 +81,17 @@ class Worker:
         # Every member id that one of its lives was given.
         self.known_as: set[str] = set()
         self._member: str | None = None
+        self._writer: str | None = None
+
+    @property
+    def life_name(self) -> str:
+        return f"{self.name}.{self.lives}"
+
+    def former_writer(self) -> str | None:
+        return self._writer
+
+    def remember_writer(self, writer_id: str | None) -> None:
+        self._writer = writer_id
 
     def former_member(self) -> str | None:
         return self._member or None
@@ -116,7 +123,6 @@ class World:
         self.failures: list[str] = []
         # Changelog records as they were before compaction took some of them away.
         self.history: dict[TopicPartition, dict[int, RawRecord]] = {}
-        self._outside = MemoryLog(self.broker)
         self._restarting = 0
         self._chance = stream(scenario.seed, "world")
 
@@ -131,50 +137,6 @@ class World:
     def now_ms(self) -> int:
         """The clock on every wall."""
         return EPOCH_MS + int(self.loop.time() * 1000)
-
-    # -- input ----------------------------------------------------------------------------------------------------
-
-    async def create_topics(self) -> None:
-        specs = [TopicSpec(name, count) for name, count in self.scenario.partitions.items()]
-        await self._outside.admin().create(specs)
-
-    async def feed(self) -> None:
-        """Write the whole load at its times."""
-        plain = self._outside.writer(WriterOptions("outside-plain", Guarantee.AT_LEAST_ONCE))
-        bound = self._outside.writer(WriterOptions("outside", Guarantee.EXACTLY_ONCE))
-        await plain.open()
-        await bound.open()
-        ghosts = []
-        for number, load in enumerate(self.scenario.loads):
-            await asyncio.sleep(max(0.0, load.at_s - self.loop.time()))
-            if load.manner == "aborted":
-                ghosts.append(asyncio.create_task(self._haunt(f"ghost-{number}", load)))
-                continue
-            writer = plain if load.manner == "plain" else bound
-            batch = writer.batch()
-            self._fill(batch, load)
-            out = OutBatch(TopicPartition(load.topic, load.partition), batch, len(load.records))
-            await writer.commit(Commit([out], {}, Member("", "", -1)))
-        await asyncio.gather(*ghosts)
-
-    async def _haunt(self, writer_id: str, load: Load) -> None:
-        """Write records in a transaction that will be aborted."""
-        batch = self._outside.writer(WriterOptions(writer_id, Guarantee.EXACTLY_ONCE)).batch()
-        self._fill(batch, load)
-        transactions = self.broker.transactions
-        self.broker.tick(self.loop.time())
-        epoch = transactions.init(writer_id, 60.0)
-        at = TopicPartition(load.topic, load.partition)
-        transactions.produce(writer_id, epoch, at, batch, self.loop.time())
-        await asyncio.sleep(self._chance.random() * GHOST_S_MAX)
-        self.broker.tick(self.loop.time())
-        transactions.end(writer_id, epoch, self.loop.time(), Outcome.ABORTED)
-
-    def _fill(self, batch: object, load: Load) -> None:
-        encode = value_codec(Event).encode
-        for index, (key, event) in enumerate(load.records):
-            value = encode(event) if event.fate != "undecodable" else undecodable(event)
-            batch.append(index, int(load.at_s * 1000), key.encode(), value, [])  # type: ignore[attr-defined]
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -273,6 +235,7 @@ class World:
             f"{worker.name.partition('_')[0]}_{len(self.disks)}_{len(self.idle_disks)}_{worker.lives}"
         )
         worker.remember_member("")
+        worker.remember_writer(None)
 
     # -- rest -----------------------------------------------------------------------------------------------------
 
@@ -294,19 +257,35 @@ class World:
         """Why the pipeline is not at rest; None if it is."""
         if self._restarting:
             return "a worker is about to start again"
-        if self.broker.transactions.open_count():
-            return "a transaction is open"
         group = self.broker.groups.group(self.plan.name)
-        for partition in self.inputs():
-            end = self.broker.topics.partition(partition).end_offset
-            if group.positions.get(partition, -1) != end:
-                return f"{partition} stands at {group.positions.get(partition)} of {end}"
+        if (unfinished := self._unfinished(group)) is not None:
+            return unfinished
         living = [worker for worker in self.workers if worker.life is not None]
         if group.phase is not Phase.STABLE or len(group.members) != len(living):
             return f"the group is {group.phase.value} with {len(group.members)} members for {len(living)} workers"
         for worker in living:
             if worker.agent is None or not _is_calm(worker.agent, group):
                 return f"{worker.name} is busy"
+        return None
+
+    def _unfinished(self, group: Group) -> str | None:
+        """What is not read yet, or has no marker yet."""
+        for partition in self.inputs():
+            end = self.broker.topics.partition(partition).end_offset
+            if group.positions.get(partition, -1) != end:
+                return f"{partition} stands at {group.positions.get(partition)} of {end}"
+        if self.broker.transactions.open_count():
+            return "a transaction is open"
+        return self._holder(group)
+
+    def _holder(self, group: Group) -> str | None:
+        """Whose transaction has no marker yet on some partition or position."""
+        for transaction in group.pending:
+            return f"positions are held by {transaction.writer_id}"
+        for topic in self.broker.topics.names():
+            for partition in self.broker.topics.topic(topic).partitions:
+                for transaction in partition.open:
+                    return f"{partition.name} is held by {transaction.writer_id}"
         return None
 
     def inputs(self) -> list[TopicPartition]:
@@ -340,11 +319,6 @@ def _is_calm(agent: Agent, group: Group) -> bool:
         and all(group.positions.get(at) == offset for at, offset in task.committed.items())
         for task in roster.tasks.values()
     )
-
-
-def undecodable(event: Event) -> bytes:
-    """Bytes that no codec reads, but a checker does."""
-    return f"!{event.source} {event.key} {event.seq}".encode()
 
 
 def describe(error: BaseException) -> str:

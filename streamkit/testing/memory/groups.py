@@ -185,10 +185,11 @@ class Group:
         self.pending.setdefault(transaction, {}).update(positions)
 
     def settle(self, transaction: Transaction) -> None:
-        """The transaction ended: its positions count, or are forgotten."""
-        positions = self.pending.pop(transaction, {})
-        if transaction.outcome is Outcome.COMMITTED:
-            self.positions.update(positions)
+        """The marker of a transaction: its positions count or are forgotten, with all that its writer had left."""
+        for each in [each for each in self.pending if each.writer_id == transaction.writer_id]:
+            positions = self.pending.pop(each)
+            if transaction.outcome is Outcome.COMMITTED:
+                self.positions.update(positions)
         self.changed.fire()
 
     def is_pending(self, partition: TopicPartition) -> bool:

@@ -5,6 +5,7 @@ from streamkit.kafka.ports import MemberOptions, WriterOptions
 from streamkit.testing.memory.admin import MemoryAdmin
 from streamkit.testing.memory.broker import MemoryBroker
 from streamkit.testing.memory.client import Client
+from streamkit.testing.memory.endings import MemoryEndings
 from streamkit.testing.memory.membership import MemoryMembership
 from streamkit.testing.memory.network import Network, NoReply
 from streamkit.testing.memory.reader import MemoryReader
@@ -64,6 +65,10 @@ class MemoryLog:
     def admin(self) -> MemoryAdmin:
         """The admin."""
         return MemoryAdmin(self._client)
+
+    def transactions(self) -> MemoryEndings:
+        """What may be done about writers that write no more."""
+        return MemoryEndings(self._client)
 
     def kill(self) -> None:
         """End this client as kill -9 does: whatever it left open stays open until it is fenced or times out."""

@@ -35,7 +35,7 @@ class Outcome(Enum):
 
 
 class Transaction:
-    """What one writer did between two ends: the batches it wrote refer to it, so ending it decides them all."""
+    """What one writer did between two ends. `outcome` is the coordinator's word; each partition has its own marker."""
 
     __slots__ = ("deadline", "epoch", "groups", "outcome", "partitions", "writer_id")
 
@@ -84,7 +84,7 @@ class Read:
 class MemoryPartition:
     """An append-only list of batches, with the first offset of every open transaction."""
 
-    __slots__ = ("_bases", "batches", "end_offset", "name", "open", "start_offset")
+    __slots__ = ("_bases", "batches", "decided", "end_offset", "name", "open", "start_offset")
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
@@ -94,6 +94,8 @@ class MemoryPartition:
         self._bases: list[int] = []
         # In the order of their first offsets, because a transaction enters with its first batch.
         self.open: dict[Transaction, int] = {}
+        # What the markers on this partition said: a broker that forgets one leaves the transaction open here alone.
+        self.decided: dict[Transaction, Outcome] = {}
 
     @property
     def stable_offset(self) -> int:
@@ -115,8 +117,12 @@ class MemoryPartition:
         """Write the marker that ends this transaction here, and whatever else its writer had left open."""
         self._store(StoredBatch(self.end_offset, (), 0, transaction))
         for each in [each for each in self.open if each.writer_id == transaction.writer_id]:
-            each.outcome = transaction.outcome
+            self.decided[each] = transaction.outcome
             del self.open[each]
+
+    def is_committed(self, transaction: Transaction | None) -> bool:
+        """Whether what was written here in this transaction, or without one, counts."""
+        return transaction is None or self.decided.get(transaction) is Outcome.COMMITTED
 
     def _store(self, batch: StoredBatch) -> None:
         self.batches.append(batch)
@@ -133,8 +139,7 @@ class MemoryPartition:
             batch = self.batches[at]
             if batch.base_offset >= limit or found.size_bytes >= bytes_max:
                 break
-            transaction = batch.transaction
-            if not committed or transaction is None or transaction.outcome is Outcome.COMMITTED:
+            if not committed or self.is_committed(batch.transaction):
                 found.records.extend(batch.records)
             found.size_bytes += batch.size_bytes
             found.next_offset = batch.next_offset
@@ -164,14 +169,10 @@ class MemoryPartition:
         last: dict[bytes | None, int] = {}
         settled = [batch for batch in self.batches if batch.next_offset <= limit]
         for batch in settled:
-            if _is_committed(batch):
+            if self.is_committed(batch.transaction):
                 last.update((record.key, record.offset) for record in batch.records)
         for batch in settled:
-            survives = _is_committed(batch)
+            survives = self.is_committed(batch.transaction)
             batch.records = [
                 record for record in batch.records if survives and last[record.key] == record.offset
             ]
-
-
-def _is_committed(batch: StoredBatch) -> bool:
-    return batch.transaction is None or batch.transaction.outcome is Outcome.COMMITTED

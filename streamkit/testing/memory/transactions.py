@@ -5,11 +5,13 @@ an end is not a barrier: with `marker_delay_s`, markers appear on each partition
 Kafka. `init` and the writer's next transaction wait for them.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from streamkit.kafka.ports import Member
+from streamkit.kafka.transaction_port import Identity, LastTransaction, TransactionState
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.groups import Groups
@@ -18,27 +20,55 @@ from streamkit.testing.memory.refusal import Code, Refused
 from streamkit.testing.memory.signal import Signal
 from streamkit.testing.memory.topics import Topics
 
+# Whose marker it is: of a partition or of the group's positions; when it is due, and how it is written.
+Marker = tuple[bool, float, Callable[[], None]]
+
 
 class WriterState:
     """What the coordinator knows of one writer id; `ended` is the epoch and outcome of its last transaction.
 
-    `markers` are those of the last transaction that are still to be written, each with its time.
+    `markers` are those of the last transaction that are still to be written.
     """
 
-    __slots__ = ("ended", "epoch", "markers", "timeout_s", "transaction")
+    __slots__ = ("ended", "epoch", "markers", "producer_id", "timeout_s", "transaction")
 
-    def __init__(self) -> None:
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
         self.epoch = -1
-        self.markers: list[tuple[float, Callable[[], None]]] = []
+        self.markers: list[Marker] = []
         self.timeout_s = math.inf
         self.transaction: Transaction | None = None
         self.ended: tuple[int, Outcome] | None = None
 
+    @property
+    def state(self) -> TransactionState:
+        """What the coordinator tells of it."""
+        if self.transaction is not None:
+            return TransactionState.ONGOING
+        if self.ended is None:
+            return TransactionState.EMPTY
+        is_commit = self.ended[1] is Outcome.COMMITTED
+        if self.markers:
+            return TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        return TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+
 
 class Transactions:
-    """Every writer id, and the one transaction that each may have open."""
+    """Every writer id, and the one transaction that each may have open.
 
-    __slots__ = ("_groups", "_moved", "_topics", "_writers", "clock_ms", "deadline", "marker_delay_s")
+    `restarts` counts how often the coordinator was started anew: every connection to it is lost then.
+    """
+
+    __slots__ = (
+        "_groups",
+        "_moved",
+        "_topics",
+        "_writers",
+        "clock_ms",
+        "deadline",
+        "marker_delay_s",
+        "restarts",
+    )
 
     def __init__(self, topics: Topics, groups: Groups, moved: Signal) -> None:
         self._topics = topics
@@ -49,6 +79,7 @@ class Transactions:
         self.clock_ms: Callable[[], int] | None = None
         # Nothing times out before this; it may be earlier than needed, never later.
         self.deadline = math.inf
+        self.restarts = 0
 
     def state(self, writer_id: str) -> WriterState | None:
         """What is known of a writer id, for tests and checkers."""
@@ -60,9 +91,68 @@ class Transactions:
             writer.transaction is not None or bool(writer.markers) for writer in self._writers.values()
         )
 
+    def known(self, prefix: str) -> set[str]:
+        """All writer ids that begin like this (ListTransactions)."""
+        return {writer_id for writer_id in self._writers if writer_id.startswith(prefix)}
+
+    def last(self, writer_id: str) -> LastTransaction | None:
+        """What is known of a writer's last transaction (DescribeTransactions)."""
+        writer = self._writers.get(writer_id)
+        return (
+            None
+            if writer is None
+            else LastTransaction(writer.state, Identity(writer.producer_id, writer.epoch))
+        )
+
+    def left_open(self, producer_id: int, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Where something of this producer is open (DescribeProducers); a partition that is gone holds nothing."""
+        names = self.names_of(producer_id)
+        found = []
+        for each in partitions:
+            with contextlib.suppress(Refused):
+                if any(transaction.writer_id in names for transaction in self._topics.partition(each).open):
+                    found.append(each)
+        return found
+
+    def names_of(self, producer_id: int) -> set[str]:
+        """The writer ids of a producer."""
+        return {name for name, writer in self._writers.items() if writer.producer_id == producer_id}
+
+    def restart(self, forgets: Callable[[str, bool], bool] = lambda _writer_id, _is_position: False) -> int:
+        """Start the coordinator anew: markers that were still to be written are written now, or forgotten for ever.
+
+        `forgets` is asked for each, with its writer and whether it is one of the group's positions. Returns how many
+        were forgotten.
+        """
+        self.restarts += 1
+        forgotten = 0
+        for writer_id, writer in self._writers.items():
+            markers, writer.markers = writer.markers, []
+            for is_position, _, write in markers:
+                if forgets(writer_id, is_position):
+                    forgotten += 1
+                else:
+                    write()
+        self._moved.fire()
+        return forgotten
+
+    def add(
+        self,
+        writer_id: str,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        groups: Iterable[str],
+        now: float,
+    ) -> None:
+        """Make partitions and groups part of the writer's transaction, which writes nothing to them."""
+        targets = {each: self._topics.partition(each) for each in partitions}
+        transaction = self._begin(writer_id, epoch, now)
+        transaction.partitions |= targets
+        transaction.groups |= dict.fromkeys(groups)
+
     def init(self, writer_id: str, timeout_s: float) -> int:
         """Give a new epoch (InitProducerId): an open transaction is aborted, every earlier epoch is refused."""
-        writer = self._writers.setdefault(writer_id, WriterState())
+        writer = self._writers.setdefault(writer_id, WriterState(len(self._writers)))
         self._finish(writer, Outcome.ABORTED, now=0.0)
         self._mark(writer, math.inf)
         # After this an end of the old epoch is told "fenced", not how its transaction ended.
@@ -116,7 +206,8 @@ class Transactions:
                 self._mark(writer, now)
             elif outcome is Outcome.COMMITTED:
                 raise Refused(Code.INVALID_TXN_STATE, writer_id)
-            else:
+            else:  # which fences, and is the last thing that is known of this writer
+                writer.ended = (writer.epoch, outcome)
                 writer.epoch += 1
             return writer.epoch
         if writer.ended is None or writer.ended[0] != epoch or writer.transaction is not None:
@@ -161,24 +252,26 @@ class Transactions:
         if transaction is None:
             return
         transaction.outcome = outcome
-        ends: list[Callable[[], None]] = [
-            partial(partition.end, transaction) for partition in transaction.partitions.values()
+        ends: list[tuple[bool, Callable[[], None]]] = [
+            (False, partial(partition.end, transaction)) for partition in transaction.partitions.values()
         ]
-        ends.extend(partial(self._groups.group(name).settle, transaction) for name in transaction.groups)
-        writer.markers = [(now + self._delay(), end) for end in ends]
+        ends.extend(
+            (True, partial(self._groups.group(name).settle, transaction)) for name in transaction.groups
+        )
+        writer.markers = [(is_position, now + self._delay(), end) for is_position, end in ends]
         writer.transaction = None
         writer.ended = (transaction.epoch, outcome)
         writer.epoch += 1
 
     def _mark(self, writer: WriterState, now: float) -> None:
         """Write the markers that are due."""
-        due = [marker for marker in writer.markers if marker[0] <= now]
-        writer.markers = [marker for marker in writer.markers if marker[0] > now]
-        for _, write in due:
+        due = [marker for marker in writer.markers if marker[1] <= now]
+        writer.markers = [marker for marker in writer.markers if marker[1] > now]
+        for _, _, write in due:
             write()
         if due:
             self._moved.fire()
-        for at, _ in writer.markers:
+        for _, at, _ in writer.markers:
             self.deadline = min(self.deadline, at)
 
     def _wall_ms(self) -> int | None:

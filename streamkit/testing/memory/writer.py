@@ -46,13 +46,24 @@ class MemoryWriter:
         self._client = client
         self._options = options
         self._epoch = -1
+        # Of the coordinator, as it was when this id was taken.
+        self._restarts = 0
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether the broker was lost since this id was taken; see the port."""
+        return self._is_transactional and self._restarts != self._client.broker.transactions.restarts
+
+    @property
+    def _is_transactional(self) -> bool:
+        return self._options.guarantee is Guarantee.EXACTLY_ONCE
 
     def batch(self, bytes_max: int | None = None) -> Batch:
         """A new, empty output batch."""
         return MemoryBatch(min(bytes_max or self.batch_bytes_max, self.batch_bytes_max))
 
-    async def open(self) -> None:
-        """Take a new epoch; see the port.
+    async def open(self, writer_id: str | None = None) -> None:
+        """Take a new id, or a new epoch of the one that we have; see the port.
 
         Raises:
             Retry: the broker did not answer in time.
@@ -60,8 +71,10 @@ class MemoryWriter:
         if self.state in (WriterState.COMMITTING, WriterState.CLOSED):
             raise Bug(f"open was asked of a writer that is {self.state.value}", where=self.writer_id)
         self.state = WriterState.DEAD
+        self.writer_id = writer_id or self.writer_id
+        self._restarts = self._client.broker.transactions.restarts
         # Without transactions any epoch does: nothing is checked against it.
-        if self._options.guarantee is Guarantee.EXACTLY_ONCE:
+        if self._is_transactional:
             transactions = self._client.broker.transactions
             timeout_s = self._options.transaction_timeout_s
             try:
@@ -165,7 +178,7 @@ class MemoryWriter:
         if not isinstance(batch, MemoryBatch) or len(batch.drafts) != out.count or out.count < 1:
             raise Bug(f"a batch for {out.partition} does not hold the {out.count} records it says")
         broker = self._client.broker
-        if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
+        if not self._is_transactional:
             return broker.transactions.append(out.partition, batch)
         return broker.transactions.produce(self.writer_id, epoch, out.partition, batch, broker.now)
 
@@ -201,7 +214,15 @@ class MemoryWriter:
         )
 
     async def _ask(self, what: str, apply: Callable[[], int | None]) -> int:
-        answer = await self._client.ask(what, apply, self._options.request_timeout_s)
+        restarts = self._restarts
+
+        def arrive() -> int | None:
+            # What was on its way to a broker that is started anew never arrives.
+            if self._is_transactional and restarts != self._client.broker.transactions.restarts:
+                raise NoReply("the connection was lost")
+            return apply()
+
+        answer = await self._client.ask(what, arrive, self._options.request_timeout_s)
         return -1 if answer is None else answer
 
 

@@ -1,0 +1,104 @@
+"""Broken promises about writers that write no more, each as a patch."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime.retire import Retirement, _Retiring, note
+from streamkit.runtime.writer_names import WriterNames
+from streamkit.testing.memory.endings import MemoryEndings
+from streamkit.testing.memory.writer import MemoryWriter
+
+
+def same_id_goes_on(patch: Any) -> None:
+    """After a doubt, and in the next life, the worker takes a new epoch of its old id, and nobody looks after that."""
+
+    async def nothing(_self: Retirement, _writer_id: str) -> None:
+        return
+
+    def same(self: WriterNames) -> str:
+        self.former = f"{self._life.rpartition('.')[0]}.1.1"
+        self._memory.remember_writer(self.former)
+        return self.former
+
+    patch(Retirement, "retire", nothing)
+    patch(WriterNames, "next", same)
+
+
+def id_outlives_its_broker(patch: Any) -> None:
+    """A writer goes on under its id although the broker was lost."""
+    opened = MemoryWriter.open
+
+    async def at_first(self: MemoryWriter, writer_id: str | None = None) -> None:
+        await opened(self, writer_id)
+
+    patch(MemoryWriter, "open", at_first)
+    patch(MemoryWriter, "needs_renewal", False)
+
+    async def whatever(self: MemoryWriter, what: str, apply: Any) -> int:
+        answer = await self._client.ask(what, apply, self._options.request_timeout_s)
+        return -1 if answer is None else answer
+
+    patch(MemoryWriter, "_ask", whatever)
+
+
+def healed_as_commit(patch: Any) -> None:
+    """What was forgotten is always committed."""
+    noted = _Retiring._noted
+
+    async def broken(self: _Retiring) -> bool | None:
+        return None if await noted(self) is None else True
+
+    patch(_Retiring, "_noted", broken)
+
+
+def healed_as_abort(patch: Any) -> None:
+    """What was forgotten is always aborted."""
+    noted = _Retiring._noted
+
+    async def broken(self: _Retiring) -> bool | None:
+        return None if await noted(self) is None else False
+
+    patch(_Retiring, "_noted", broken)
+
+
+def decision_asked_for_after_the_fence(patch: Any) -> None:
+    """The id is fenced first, which makes the coordinator forget what was decided."""
+
+    async def broken(self: _Retiring, last: LastTransaction) -> None:
+        await self._transactions.end(self._id, last.producer, commit=False)
+        now = await self._transactions.last(self._id)
+        if last.state is not TransactionState.ONGOING and now is not None:
+            is_commit = now.state is TransactionState.COMPLETE_COMMIT
+            await self._admin.fence(note(self._id, is_commit=is_commit))
+
+    patch(_Retiring, "_decide", broken)
+
+
+def positions_not_looked_at(patch: Any) -> None:
+    """Positions that were forgotten stay pending."""
+    left_open = MemoryEndings.left_open
+
+    async def broken(
+        self: MemoryEndings,
+        producer: Identity,
+        partitions: Iterable[TopicPartition],
+        group: str,
+        inputs: Iterable[TopicPartition],
+    ) -> LeftOpen:
+        found = await left_open(self, producer, partitions, group, inputs)
+        return msgspec.structs.replace(found, positions=False)
+
+    patch(MemoryEndings, "left_open", broken)
+
+
+def unnamed_writers_not_looked_for(patch: Any) -> None:
+    """Only a writer that a commit record names is retired."""
+
+    async def broken(_self: Retirement, _alive: Any) -> None:
+        return
+
+    patch(Retirement, "sweep", broken)

@@ -1,0 +1,85 @@
+"""Who writes the input: plainly, in transactions that commit, and in transactions that are aborted."""
+
+import asyncio
+import contextlib
+
+from streamkit.codec.values import value_codec
+from streamkit.errors import WriterDead
+from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.model.ids import TopicPartition
+from streamkit.testing.memory import MemoryLog
+from streamkit.testing.memory.partition import Outcome
+from streamkit.testing.memory.writer import MemoryWriter
+from tests.simulation.pipelines import Event
+from tests.simulation.scenario import Load, stream
+from tests.simulation.world import World
+
+# How long an aborted transaction is kept open.
+GHOST_S_MAX = 0.3
+
+
+class Outside:
+    """Creates the topics of a world and writes its load."""
+
+    def __init__(self, world: World) -> None:
+        self._scenario = world.scenario
+        self._broker = world.broker
+        self._loop = world.loop
+        self._log = MemoryLog(world.broker)
+        self._chance = stream(world.scenario.seed, "world")
+
+    async def create_topics(self) -> None:
+        specs = [TopicSpec(name, count) for name, count in self._scenario.partitions.items()]
+        await self._log.admin().create(specs)
+
+    async def feed(self) -> None:
+        """Write the whole load at its times."""
+        plain = self._log.writer(WriterOptions("outside-plain", Guarantee.AT_LEAST_ONCE))
+        bound = self._log.writer(WriterOptions("outside", Guarantee.EXACTLY_ONCE))
+        await plain.open()
+        await bound.open()
+        ghosts = []
+        for number, load in enumerate(self._scenario.loads):
+            await asyncio.sleep(max(0.0, load.at_s - self._loop.time()))
+            if load.manner == "aborted":
+                ghosts.append(asyncio.create_task(self._haunt(f"ghost-{number}", load)))
+                continue
+            writer = plain if load.manner == "plain" else bound
+            batch = writer.batch()
+            self._fill(batch, load)
+            out = OutBatch(TopicPartition(load.topic, load.partition), batch, len(load.records))
+            await self._write(writer, Commit([out], {}, Member("", "", -1)))
+        await asyncio.gather(*ghosts)
+
+    async def _write(self, writer: MemoryWriter, commit: Commit) -> None:
+        """Write it once, however often the broker starts anew: before the end of a transaction nothing has happened."""
+        while True:
+            if writer.needs_renewal:
+                await writer.open()
+            with contextlib.suppress(WriterDead):
+                await writer.commit(commit)
+                return
+
+    async def _haunt(self, writer_id: str, load: Load) -> None:
+        """Write records in a transaction that will be aborted."""
+        batch = self._log.writer(WriterOptions(writer_id, Guarantee.EXACTLY_ONCE)).batch()
+        self._fill(batch, load)
+        transactions = self._broker.transactions
+        self._broker.tick(self._loop.time())
+        epoch = transactions.init(writer_id, 60.0)
+        at = TopicPartition(load.topic, load.partition)
+        transactions.produce(writer_id, epoch, at, batch, self._loop.time())
+        await asyncio.sleep(self._chance.random() * GHOST_S_MAX)
+        self._broker.tick(self._loop.time())
+        transactions.end(writer_id, epoch, self._loop.time(), Outcome.ABORTED)
+
+    def _fill(self, batch: object, load: Load) -> None:
+        encode = value_codec(Event).encode
+        for index, (key, event) in enumerate(load.records):
+            value = encode(event) if event.fate != "undecodable" else undecodable(event)
+            batch.append(index, int(load.at_s * 1000), key.encode(), value, [])  # type: ignore[attr-defined]
+
+
+def undecodable(event: Event) -> bytes:
+    """Bytes that no codec reads, but a checker does."""
+    return f"!{event.source} {event.key} {event.seq}".encode()
