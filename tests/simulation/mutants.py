@@ -39,6 +39,19 @@ STORMS = Bias(
 )
 # The same, with the next span always at work.
 STORMY_SPANS = msgspec.structs.replace(STORMS, settings={"commit_interval_s": 0.0003, "slice_records": 1})
+# The same, for one worker that is at work again at once.
+LATE_POSITIONS = Bias(
+    kinds=("storm",),
+    traps=("writer.produce", "writer.positions", "writer.end"),
+    acts=(12, 20),
+    workers_max=1,
+    settings={
+        "request_timeout_s": 0.15,
+        "commit_interval_s": 0.0003,
+        "slice_records": 1,
+        "restart_delay_first_s": 0.001,
+    },
+)
 # Workers that miss a round.
 ABSENCES = Bias(
     kinds=("freeze", "freeze_at", "freeze_at", "join"),
@@ -108,7 +121,7 @@ MUTANTS = (
     Mutant("stray rows restored", runtime.stray_rows_restored, LOOSE_FROM + 12, DEATHS),
     Mutant("empty changelog believed", runtime.empty_changelog_believed, 29),
     Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, LOOSE_FROM + 20),
-    Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, LOOSE_FROM + 26, STORMS),
+    Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, LOOSE_FROM + 16, LATE_POSITIONS),
     Mutant("at most once from the record", runtime.at_most_once_from_the_record, LOOSE_FROM + 3, STORMS),
     Mutant("same id goes on", endings.same_id_goes_on, 0, FORGOTTEN),
     Mutant("id outlives its broker", endings.id_outlives_its_broker, 0, FORGOTTEN),

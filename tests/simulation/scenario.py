@@ -158,7 +158,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
             sorted(
                 (
                     *_actions(stream(seed, "nemesis"), bias, settings, span_s),
-                    *_forgetting(stream(seed, "forgetting"), bias, span_s),
+                    *_forgetting(stream(seed, "forgetting"), bias, settings, span_s),
                 ),
                 key=lambda action: action.at_s,
             )
@@ -262,9 +262,9 @@ def _actions(chance: Random, bias: Bias, settings: Settings, span_s: float) -> t
     return tuple(actions)
 
 
-def _forgetting(chance: Random, bias: Bias, span_s: float) -> Iterator[Action]:
+def _forgetting(chance: Random, bias: Bias, settings: Settings, span_s: float) -> Iterator[Action]:
     """A broker that starts anew, most often right after the end of a transaction, and what it forgets then."""
-    if chance.random() < FORGETFUL_SHARE or bias.is_forgetful:
+    if settings.guarantee == "exactly_once" and (chance.random() < FORGETFUL_SHARE or bias.is_forgetful):
         for _ in range(chance.choice((1, 2, 4, 8))):
             yield Action(
                 at_s=chance.uniform(0.0, span_s + 0.3),
