@@ -178,7 +178,7 @@ class KafkaAdmin:
         if not positions:
             return
         await self._require({partition.topic for partition in positions})
-        find = partial(self._connection.group_coordinator, group)
+        find = partial(self._connection.coordinator, Lane.GROUP, group)
         coordinator = Coordinator(self._connection, find, Lane.METADATA, f'group "{group}"')
         call = offset_commit(group, None, positions)
         try:
@@ -193,7 +193,7 @@ class KafkaAdmin:
 
     async def fence(self, writer_id: str) -> None:
         """End whatever transaction this writer has open; its epoch is of no use from here on."""
-        find = partial(self._connection.transaction_coordinator, writer_id)
+        find = partial(self._connection.coordinator, Lane.TRANSACTION, writer_id)
         coordinator = Coordinator(self._connection, find, Lane.METADATA, f'writer "{writer_id}"')
         abilities = await self._until("asking for versions", partial(self._ask_any, api_versions()))
         version = abilities.best(INIT_PRODUCER_ID_KEY, 3, 5)
@@ -336,14 +336,14 @@ class KafkaAdmin:
     async def _positions(
         self, group: str, call: Call[tuple[int, list[calls.Noted]]]
     ) -> dict[TopicPartition, Position]:
-        node = await self._connection.group_coordinator(group)
+        node = await self._connection.coordinator(Lane.GROUP, group)
         code, found = await self._connection.send(node, call, Lane.METADATA)
         for answered, where in ((code, f'group "{group}"'), *((f.code, str(f.partition)) for f in found)):
             _check(answered, where)
         return {partition: position for partition, _code, position in found if position >= 0}
 
     async def _members(self, group: str) -> list[str]:
-        node = await self._connection.group_coordinator(group)
+        node = await self._connection.coordinator(Lane.GROUP, group)
         answer = await self._connection.send(node, calls.describe_group(group), Lane.METADATA)
         if answer.code != Code.GROUP_ID_NOT_FOUND:
             _check(answer.code, f'group "{group}"')

@@ -187,13 +187,13 @@ class Connection:
         for name in [name for name in connections if name[1] == lane]:
             connections.pop(name).close()
 
-    async def group_coordinator(self, group: str) -> int:
-        """The broker that coordinates this group; raises the client's retriable errors."""
-        return int(await self._client.coordinator_lookup(CoordinationType.GROUP, group))
+    async def coordinator(self, lane: Lane, name: str) -> int:
+        """The broker that coordinates this group (`Lane.GROUP`) or transactional id (`Lane.TRANSACTION`).
 
-    async def transaction_coordinator(self, writer_id: str) -> int:
-        """The broker that coordinates this transactional id; raises the client's retriable errors."""
-        return int(await self._client.coordinator_lookup(CoordinationType.TRANSACTION, writer_id))
+        Raises the client's retriable errors.
+        """
+        kind = CoordinationType.GROUP if lane is Lane.GROUP else CoordinationType.TRANSACTION
+        return int(await self._client.coordinator_lookup(kind, name))
 
 
 def _expire(answer: "asyncio.Future[Any]") -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 from aiokafka.errors import KafkaError
 
 from streamkit.errors import Misconfigured, Retry
-from streamkit.kafka.connection import Connection, NoAnswer
+from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.error_codes import Code, name_of
 from streamkit.kafka.wire import Call
 
@@ -52,7 +52,7 @@ class GroupLine:
         """Ask once; None if there was no answer or the coordinator has moved."""
         try:
             if self._coordinator is None:
-                self._coordinator = await self._connection.group_coordinator(self._group)
+                self._coordinator = await self._connection.coordinator(Lane.GROUP, self._group)
             answer = await self._connection.send(self._coordinator, call, lane)
         except NoAnswer:
             self._coordinator = None

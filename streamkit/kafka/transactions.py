@@ -178,7 +178,7 @@ class KafkaTransactions:
         return TopicPartition(POSITIONS_TOPIC, positions_partition(group, count)) if count else None
 
     async def _is_pending(self, group: str, inputs: Iterable[TopicPartition]) -> bool:
-        find = partial(self._connection.group_coordinator, group)
+        find = partial(self._connection.coordinator, Lane.GROUP, group)
         call = admin_calls.offset_fetch(group, inputs)
         code, found = await self._ask(find, call, lambda answer: answer[0])
         return Code.UNSTABLE_OFFSET_COMMIT in {code, *(each.code for each in found)}
@@ -218,7 +218,7 @@ class KafkaTransactions:
             ) from None
 
     def _coordinator(self, writer_id: str) -> Callable[[], Awaitable[int]]:
-        return partial(self._connection.transaction_coordinator, writer_id)
+        return partial(self._connection.coordinator, Lane.TRANSACTION, writer_id)
 
     async def _any_node(self) -> int:
         return self._connection.any_node()

@@ -380,12 +380,12 @@ class KafkaWriter:
     async def _find_coordinator(self) -> int:
         if not self._transactional:
             return self._connection.any_node()  # any broker hands out identities that fence nobody
-        return await self._connection.transaction_coordinator(self.writer_id)
+        return await self._connection.coordinator(Lane.TRANSACTION, self.writer_id)
 
     def _group(self, member: Member) -> Coordinator:
         group = self._groups.get(member.group)
         if group is None:
-            find = partial(self._connection.group_coordinator, member.group)
+            find = partial(self._connection.coordinator, Lane.GROUP, member.group)
             group = Coordinator(self._connection, find, Lane.GROUP, f'group "{member.group}"')
             self._groups[member.group] = group
         return group

@@ -107,7 +107,7 @@ class Scene:
         call = txn_offset_commit(
             OLD_POSITIONS, compact_string(writer.writer_id), identity, member, {self.input: offset}
         )
-        node = await self.log._connection.group_coordinator(self.name)
+        node = await self.log._connection.coordinator(Lane.GROUP, self.name)
         assert (await self.log._connection.send(node, call, Lane.GROUP)).codes == (0,)
 
     async def held(self) -> set[int]:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamkit.errors import Misconfigured
 from streamkit.kafka.assignor import Claim
-from streamkit.kafka.connection import Connection
+from streamkit.kafka.connection import Connection, Lane
 from streamkit.kafka.group_calls import (
     Decision,
     heartbeat,
@@ -173,7 +173,7 @@ async def test_a_member_thrown_out_learns_it_and_comes_back_with_a_new_name(
     membership = make("w1")
     before = await membership.join(())
     group = before.member.group
-    node = await connection.group_coordinator(group)
+    node = await connection.coordinator(Lane.GROUP, group)
     lane = connection.new_lane()
     assert await connection.send(node, leave_group(group, [before.member.member_id]), lane) == 0
     async with asyncio.timeout(5):
@@ -192,7 +192,7 @@ async def test_an_older_generation_is_refused(make: Make, connection: Connection
     first = await one.join(())
     now, _ = await gather(rejoin(one, first), two.join(()))
     group, member_id, generation = now.member.group, now.member.member_id, now.member.generation
-    node = await connection.group_coordinator(group)
+    node = await connection.coordinator(Lane.GROUP, group)
     lane = connection.new_lane()
     assert await connection.send(node, heartbeat(group, generation - 1, member_id), lane) == 22
     assert await connection.send(node, heartbeat(group, generation, "nobody"), lane) == 25
@@ -207,7 +207,7 @@ async def test_the_broker_wants_a_name_before_the_first_join(connection: Connect
         membership = KafkaMembership(connection, options)
         await membership.join(())
         await membership.leave()
-    node = await connection.group_coordinator(options.group)
+    node = await connection.coordinator(Lane.GROUP, options.group)
     call = join_group(options, "", Claim("w1", -1, ()))
     answer = await connection.send(node, call, connection.new_lane())
     assert answer.error == 79

@@ -214,7 +214,7 @@ async def test_a_delayed_end_can_not_touch_the_next_transaction(site: Site, vers
     committing = asyncio.ensure_future(writer.commit(site.commit(writer, {0: [b"two"], 1: [b"two"]}, 2)))
     await hold.reached.wait()
     site.wire.rules.clear()
-    coordinator = await site.wire.transaction_coordinator(writer.writer_id)
+    coordinator = await site.wire.coordinator(Lane.TRANSACTION, writer.writer_id)
     answer = await site.wire.send(coordinator, late, Lane.TRANSACTION)
     assert answer.codes[0] in (47, 90)
     committing.cancel()
