@@ -131,6 +131,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Committed state goes to disk at least this often; until then the changelog alone holds it.
     state_flush_interval_s: float = 1.0
 
+    # Let a version of the pipeline start that no longer has a stage or a store with state: that state is given up.
+    allow_dropped_state: bool = False
+
     # Event time is announced downstream at most this often: a signal goes to every partition, so with many tasks it is
     # stretched further (`runtime/align.py`).
     watermark_interval_s: float = 0.2

@@ -55,9 +55,20 @@ class Running:
         ),
     ] = None
 
+    allow_dropped_state: Annotated[
+        bool,
+        Parameter(
+            env_var="STREAMKIT_ALLOW_DROPPED_STATE",
+            negative=(),
+            show_default=False,
+            help="Start also if this version no longer has steps with state: give that state up for good.",
+        ),
+    ] = False
+
     def load(self, cluster: Cluster) -> Settings:
         """The settings of this worker."""
         return cluster.load(
+            allow_dropped_state=self.allow_dropped_state or None,
             state_dir=None if self.state_dir is None else str(self.state_dir),
             guarantee=self.guarantee,
             commit_interval_s=self.commit_interval,
@@ -163,4 +174,5 @@ def _child_command(target: str, running: Running, cluster: Cluster, output: Outp
         "--output": output,
     }
     flags = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    flags += ["--allow-dropped-state"] if running.allow_dropped_state else []
     return [sys.executable, "-m", "streamkit.cli.main", "run", target, *flags, "--workers", "1"]

@@ -50,12 +50,25 @@ def describe_state(stage: Stage) -> Description:
     return described | ({"definitions": definitions} if definitions else {})
 
 
-def compare(old: Description, new: Description) -> list[str]:
+class Drop(str):
+    """A sentence about state, or shuffled records, that nobody would have any more: a person may allow it."""
+
+    __slots__ = ()
+
+
+def compare(old: Description, new: Description, *, allow_dropped: bool = False) -> list[str]:
     """What in `new` would lose or misread the state that was written under `old`: one sentence each, none if all is well.
 
-    Both are from `describe_plan`.
+    Both are from `describe_plan`. With `allow_dropped`, state that `new` no longer has may be lost; what is left of it in
+    the changelog must then never be taken for state again, so a store that comes back is a problem.
     """
-    problems: list[str] = []
+    problems: list[str] = [
+        f'Store "{store}" of stage "{name}" was dropped by an earlier version, and what is left of it is out of date;'
+        f' give it another name, for example "{store}_2".'
+        for name, stores in old.get("dropped", {}).items()
+        for store in stores
+        if store in new["stages"].get(name, {}).get("stores", {})
+    ]
     if old["key_groups"] != new["key_groups"]:
         problems.append(
             f"The number of key groups changed from {old['key_groups']} to {new['key_groups']}; it can never change."
@@ -65,7 +78,18 @@ def compare(old: Description, new: Description) -> list[str]:
             problems += compare_stage(name, stage, new["stages"][name])
         else:
             problems += _vanished_stage(name, stage, new)
-    return problems
+    return [each for each in problems if not (allow_dropped and isinstance(each, Drop))]
+
+
+def dropped_stores(old: Description, new: Description) -> dict[str, list[str]]:
+    """By stage the stores that were dropped before, and those that `new` does not have any more."""
+    gone = {name: set(stores) for name, stores in old.get("dropped", {}).items()}
+    for name, stage in old["stages"].items():
+        if name in new["stages"]:
+            gone[name] = gone.get(name, set()) | (
+                stage["stores"].keys() - new["stages"][name]["stores"].keys()
+            )
+    return {name: sorted(stores) for name, stores in gone.items() if stores}
 
 
 def compare_stage(name: str, old: Description, new: Description) -> list[str]:
@@ -97,16 +121,20 @@ def _differ(old: Any, new: Any) -> bool:
     return old is not None and new is not None and old != new
 
 
-def _vanished_stage(name: str, stage: Description, new: Description) -> Iterator[str]:
+def _vanished_stage(name: str, stage: Description, new: Description) -> Iterator[Drop]:
     """A stage without state may go; one with state takes the state with it."""
     homes = {store: other for other, each in new["stages"].items() for store in each["stores"]}
     for store in stage["stores"]:
         if store in homes:
-            yield f'Store "{store}" moved from stage "{name}" to stage "{homes[store]}"; its state stays in the old changelog.'
+            yield Drop(
+                f'Store "{store}" moved from stage "{name}" to stage "{homes[store]}"; its state stays in the old changelog.'
+            )
         else:
-            yield f'Stage "{name}" is gone, and with it the state of store "{store}".'
+            yield Drop(f'Stage "{name}" is gone, and with it the state of store "{store}".')
     if not stage["stores"] and any(each["kind"] == "shuffle" for each in stage["inputs"].values()):
-        yield f'Stage "{name}" is gone; records that were shuffled to it and not yet read would be lost.'
+        yield Drop(
+            f'Stage "{name}" is gone; records that were shuffled to it and not yet read would be lost.'
+        )
 
 
 def _compare_inputs(name: str, old: Description, new: Description) -> Iterator[str]:
@@ -114,7 +142,9 @@ def _compare_inputs(name: str, old: Description, new: Description) -> Iterator[s
         now = new["inputs"].get(topic)
         if now is None:
             if was["kind"] == "shuffle":
-                yield f'Stage "{name}" no longer reads shuffle "{topic}"; what is in it and not yet read would be lost.'
+                yield Drop(
+                    f'Stage "{name}" no longer reads shuffle "{topic}"; what is in it and not yet read would be lost.'
+                )
             continue
         if was["key"] != now["key"] and (was["kind"] == "shuffle" or old["stores"]):
             yield f'The keys of "{topic}" changed from {was["key"]} to {now["key"]}; stage "{name}" would not find its state.'
@@ -131,7 +161,7 @@ def _compare_stores(name: str, old: Description, new: Description) -> Iterator[s
         if now is None:
             twins = sorted(other for other, each in added.items() if each == was)
             maybe = f' (was it renamed to "{twins[0]}"?)' if twins else ""
-            yield f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.'
+            yield Drop(f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.')
         elif was["kind"] != now["kind"]:
             yield f'Store "{store}" of stage "{name}" changed from a {was["kind"]} to a {now["kind"]}.'
         elif was.get("map_key") != now.get("map_key"):

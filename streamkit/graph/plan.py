@@ -5,7 +5,7 @@ import msgspec
 from streamkit.errors import Bug
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.graph.stage import Stage
-from streamkit.model.ids import KEY_GROUPS
+from streamkit.model.ids import KEY_GROUPS, TaskId
 from streamkit.state.spec import TIMERS
 
 
@@ -29,6 +29,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             if stage.name == name:
                 return stage
         raise Bug(f'plan "{self.name}" has no stage "{name}"')
+
+    def has_task(self, task: TaskId) -> bool:
+        """Whether this (resolved) plan has such a task."""
+        return any(
+            stage.name == task.stage and task.partition < (stage.partitions or 0) for stage in self.stages
+        )
 
     @property
     def is_timed(self) -> bool:

@@ -11,12 +11,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from streamkit.errors import Misconfigured
-from streamkit.kafka.assignor import Claim
+from streamkit.kafka.assignor import Claim, Decision
 from streamkit.kafka.ports import MemberOptions
 from streamkit.kafka.wire import Call, Fields, array, data, string
-from streamkit.model.ids import TaskId
 
-C = TypeVar("C", Claim, "Decision")
+C = TypeVar("C", Claim, Decision)
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 
@@ -30,13 +29,6 @@ PROTOCOL = "streamkit"
 _INT32 = struct.Struct(">i")
 _VERSION = b"\0\0"
 _FORMAT = b"\x01"
-
-
-class Decision(msgspec.Struct, frozen=True, array_like=True):
-    """What the leader tells a member: its tasks, and the writer ids of all members."""
-
-    tasks: tuple[TaskId, ...]
-    writers: tuple[str, ...]
 
 
 class Joined(NamedTuple):

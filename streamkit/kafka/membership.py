@@ -10,11 +10,10 @@ import contextlib
 from collections.abc import Sequence
 
 from streamkit.errors import Misconfigured, Retry
-from streamkit.kafka.assignor import Claim, assign
+from streamkit.kafka.assignor import Claim, Decision, claim_of, decide
 from streamkit.kafka.connection import Connection
 from streamkit.kafka.error_codes import Code
 from streamkit.kafka.group_calls import (
-    Decision,
     Joined,
     join_group,
     leave_group,
@@ -78,8 +77,8 @@ class KafkaMembership:
         """Return when `rejoin_needed` becomes true."""
         await self._rejoin.wait()
 
-    async def join(self, owned: Sequence[TaskId]) -> Assignment:
-        """Take part in the next round, naming the tasks we hold; waits until the group has decided.
+    async def join(self, owned: Sequence[TaskId], declined: Sequence[TaskId] = ()) -> Assignment:
+        """Take part in the next round, naming the tasks we hold and those we cannot run; waits for the decision.
 
         Raises:
             Misconfigured: the broker or the group refuses us for good.
@@ -94,7 +93,7 @@ class KafkaMembership:
         if self._remembered is not None:
             await self._line.leave(leave_group(self._options.group, [self._remembered]), self._leave_lane)
             self._remembered = None
-        claim = Claim(self._options.writer_id, self._generation, tuple(owned))
+        claim = claim_of(self._options, self._generation, owned, declined)
         try:
             while True:
                 joined = await self._join_once(claim)
@@ -110,7 +109,7 @@ class KafkaMembership:
         self._rejoin.clear()
         member = Member(self._options.group, joined.member_id, joined.generation)
         await self._heartbeat.start(member)
-        return Assignment(member, decision.tasks, frozenset(decision.writers))
+        return decision.for_member(member, self._options)
 
     async def leave(self) -> None:
         """Leave the group at once, so that others need not wait for the session time-out."""
@@ -183,9 +182,8 @@ class KafkaMembership:
     def _decide(self, joined: Joined) -> dict[str, bytes]:
         """The leader's duty: who runs what, and who is alive."""
         claims = {member: read_claim(content) for member, content in joined.members.items()}
-        writers = tuple(sorted({claim.writer_id for claim in claims.values()}))
-        tasks = assign(self._options.stages, claims)
-        return {member: pack_decision(Decision(its_tasks, writers)) for member, its_tasks in tasks.items()}
+        decisions = decide(self._options.stages, claims)
+        return {member: pack_decision(decision) for member, decision in decisions.items()}
 
     def _forget_member(self, code: int) -> None:
         if code == Code.UNKNOWN_MEMBER_ID:

@@ -165,11 +165,16 @@ class Writer(Protocol):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What the group decided: our proof of membership, our tasks, and which writers are alive."""
+    """What the group decided: our proof of membership, our tasks, and which writers are alive.
+
+    `stranded` are tasks that no member can run, `plans` those of the members that came with tasks.
+    """
 
     member: Member
     tasks: tuple[TaskId, ...]
     live_writers: frozenset[str]
+    stranded: frozenset[TaskId] = frozenset()
+    plans: frozenset[str] = frozenset()
 
 
 class Membership(Protocol):
@@ -178,7 +183,8 @@ class Membership(Protocol):
     While joined, heartbeats run beside the caller, and go on while code holds its event loop.
 
     The assignor hands out tasks (stage x partition), sticky: a task stays where it is unless balance demands a
-    move; every member learns which writer ids are in the group.
+    move; nobody is given a task that it does not know or has declined; every member learns which writer ids are in the
+    group.
     """
 
     @property
@@ -191,8 +197,12 @@ class Membership(Protocol):
         """True if we are not a member any more: everything in hand is void."""
         ...
 
-    async def join(self, owned: Sequence[TaskId]) -> Assignment:
-        """Take part in the next round, naming the tasks we hold; waits until the group has decided."""
+    async def join(self, owned: Sequence[TaskId], declined: Sequence[TaskId] = ()) -> Assignment:
+        """Take part in the next round, naming the tasks we hold and those we cannot run; waits for the decision.
+
+        Raises:
+            Misconfigured: the group is that of another pipeline.
+        """
         ...
 
     async def wait_rejoin(self) -> None:
@@ -343,6 +353,8 @@ class MemberOptions(msgspec.Struct, frozen=True):
     remembered: str | None = None
     topics: tuple[str, ...] = ()
     on_member_id: Callable[[str], None] | None = None
+    # The fingerprint of the plan that we run.
+    plan: str = ""
 
 
 class Log(Protocol):

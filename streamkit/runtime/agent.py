@@ -180,6 +180,9 @@ class Agent:
         roster = self.roster
         if self._parts.membership.rejoin_needed or not roster.joined:
             await self._rejoin()
+        elif not roster.declined.is_told and not roster.restoring:
+            await self._rejoin()  # others may be able to run what we cannot
+        roster.declined.require_runner(now_s(), is_working=bool(roster.tasks))
         if roster.restoring:
             roster.start_ready(self._outputs, self._reader)
         roster.wake(now_s(), self._reader)
@@ -351,7 +354,9 @@ class Agent:
         else:
             await self._commit()
             await self._committer.settle()
-        assignment = await self._retry(lambda: membership.join(list(roster.tasks)))
+        assignment = await self._retry(
+            lambda: membership.join(list(roster.tasks), list(roster.declined.tasks))
+        )
         if not self._is_open:
             await self._open()
         before = set(roster.tasks.values())

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from streamkit.errors import IncompatiblePlan, LogGap, Misconfigured, PositionsMoved, Retry
-from streamkit.graph.fingerprint import compare
+from streamkit.graph.fingerprint import Description, compare, dropped_stores
 from streamkit.kafka.ports import Guarantee
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.identity import PlanIdentity
@@ -38,19 +38,34 @@ def agreed_positions(
             return {**group, **record}
 
 
-def require_compatible(stored: bytes | None, plan: PlanIdentity) -> None:
+def decode_plan(stored: bytes | None) -> Description | None:
+    """The plan that is stored with a task's state."""
+    return None if stored is None else msgspec.json.decode(stored)
+
+
+def forgotten(stored: Description | None, plan: PlanIdentity) -> dict[str, list[str]]:
+    """By stage the stores that this plan, or one before it, has given up: what is left of them must never be read."""
+    return {} if stored is None else dropped_stores(stored, plan.description)
+
+
+def require_compatible(stored: Description | None, plan: PlanIdentity, *, allow_dropped: bool) -> None:
     """Refuse a plan that would lose or misread the state which another plan has written.
 
     Raises:
         IncompatiblePlan: with a sentence for each thing that does not fit.
     """
-    old = msgspec.json.decode(stored) if stored is not None else None
-    problems = ["It does not say which plan that was."] if old is None else compare(old, plan.description)
+    if stored is None:
+        problems, is_allowable = ["It does not say which plan that was."], False
+    else:
+        problems = compare(stored, plan.description, allow_dropped=allow_dropped)
+        is_allowable = not compare(stored, plan.description, allow_dropped=True)
     if problems:
+        way = "give the steps their former names and types back, or start under a new pipeline name"
+        flag = "; `streamkit run --allow-dropped-state` gives up for good what is named here"
         raise IncompatiblePlan(
             "the stored state was written by another version of this pipeline, which this one would lose",
             detail="\n".join(problems),
-            hint="give the steps their former names and types back, or start under a new pipeline name",
+            hint=f"{way}{flag if is_allowable else ''}",
         )
     log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streamkit.config import Settings
+from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
 from streamkit.runtime.agent import Agent, Parts, wall_clock_ms
@@ -59,6 +60,7 @@ async def assemble(
         remembered=identity.former_member(),
         topics=tuple(sorted({each.topic for stage in plan.stages for each in stage.inputs})),
         on_member_id=identity.remember_member,
+        plan=fingerprint(prepared.plan),
     )
     return Agent(
         Parts(

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import Bug, Retry, StateCorrupt
+from streamkit.errors import Bug, IncompatiblePlan, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
@@ -20,6 +20,7 @@ from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import NotAgreed
+from streamkit.runtime.declined import Declined
 from streamkit.runtime.identity import identify
 from streamkit.runtime.restore import Ownership, Restoring, StaleStore
 from streamkit.runtime.retire import Retirement
@@ -59,6 +60,9 @@ class Roster:
         self._settings = settings
         self._identity = identify(plan)
         self._retirement = retirement
+        self.declined = Declined()
+        # Whether a task has run in this life.
+        self._has_run = False
         self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
         self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
         self._assignment: Assignment | None = None
@@ -112,7 +116,11 @@ class Roster:
         log.info(
             "assignment", generation=assignment.member.generation, kept=len(self.tasks), arrived=len(arrived)
         )
+        self.declined.heard(assignment.stranded, asyncio.get_running_loop().time())
         for task_id in arrived:
+            if not self._plan.has_task(task_id):  # told by a leader of an older release, which does not ask
+                self.declined.add(task_id, _unknown(task_id))
+                continue
             stage = self._plan.stage(task_id.stage)
             task = self._make_task(task_id, stage, _inputs(stage, task_id.partition))
             self.tasks[task_id] = task
@@ -131,6 +139,7 @@ class Roster:
             guarantee=Guarantee(self._settings.guarantee),
             cached_values_max=self._settings.cached_values_max,
             state_flush_interval_s=self._settings.state_flush_interval_s,
+            allow_dropped_state=self._settings.allow_dropped_state,
         )
         self._restoring[task.id] = asyncio.create_task(
             self._restore(task, ownership), name=f"restore {task.id}"
@@ -184,11 +193,23 @@ class Roster:
             IncompatiblePlan, Misconfigured, Bug: a restore that a person must look at.
         """
         for task_id in [task_id for task_id, work in self._restoring.items() if work.done()]:
-            restored = self._restoring.pop(task_id).result()
             task = self.tasks[task_id]
-            task.start(restored, outputs)
             self.version += 1
+            try:
+                restored = self._restoring.pop(task_id).result()
+            except IncompatiblePlan as error:
+                self._decline(task, error, reader)
+                continue
+            task.start(restored, outputs)
+            self._has_run = True
             self.seek(task, reader)
+
+    def _decline(self, task: Task, error: IncompatiblePlan, reader: Reader) -> None:
+        """Leave a task to workers of the version that ran it last, unless it is ours that does not fit."""
+        if not self._has_run and self._identity.fingerprint not in self.assignment.plans:
+            raise error
+        self._drop(task, reader)
+        self.declined.add(task.id, error)
 
     def wake(self, now_s: float, reader: Reader) -> None:
         """Let tasks whose waiting time is over run again."""
@@ -207,20 +228,31 @@ class Roster:
     async def close(self, task_ids: Iterable[TaskId], reader: Reader) -> None:
         """Give tasks up: stop restoring and reading them, leave their committed state on disk."""
         for task_id in list(task_ids):
-            task = self.tasks.pop(task_id)
             self.version += 1
             work = self._restoring.pop(task_id, None)
             if work is not None:
                 await _cancel(work)
-            for partition in task.inputs:
-                reader.forget(partition)
-                self.owner_of.pop(partition, None)
-            task.close()
+            self._drop(self.tasks[task_id], reader)
+
+    def _drop(self, task: Task, reader: Reader) -> None:
+        del self.tasks[task.id]
+        for partition in task.inputs:
+            reader.forget(partition)
+            self.owner_of.pop(partition, None)
+        task.close()
 
     async def close_all(self, reader: Reader) -> None:
         """Give everything up, the assignment included."""
         await self.close(list(self.tasks), reader)
         self._assignment = None
+
+
+def _unknown(task_id: TaskId) -> IncompatiblePlan:
+    return IncompatiblePlan(
+        f"task {task_id} is of another version of this pipeline",
+        detail="this version has no such task",
+        hint="run that version, or stop all workers and start this one alone",
+    )
 
 
 def _follows(before: Assignment | None, now: Assignment) -> bool:

@@ -185,7 +185,7 @@ class Committer:
         try:
             rows = task.state.freeze()
             if not task.announced:
-                rows[PLAN_KEY] = self._plan_row
+                rows[PLAN_KEY] = task.plan_row or self._plan_row
             rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
             lane.add_rows(task.changelog.partition, rows, self._now_ms())
         except EncodeError as error:

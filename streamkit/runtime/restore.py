@@ -21,7 +21,13 @@ import structlog
 from streamkit.errors import Retry, StateInUse
 from streamkit.kafka.ports import Guarantee, Log, Reader
 from streamkit.model.ids import Position, TopicPartition
-from streamkit.runtime.agree import BeyondEnd, agreed_positions, require_compatible
+from streamkit.runtime.agree import (
+    BeyondEnd,
+    agreed_positions,
+    decode_plan,
+    forgotten,
+    require_compatible,
+)
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
@@ -63,6 +69,7 @@ class Ownership(msgspec.Struct, frozen=True):
     guarantee: Guarantee
     cached_values_max: int
     state_flush_interval_s: float
+    allow_dropped_state: bool = False
 
 
 class Restoring:
@@ -291,11 +298,13 @@ class Restoring:
             log.info("rows without their commit record are passed over", task=str(task.id), rows=len(strays))
         if record is None:
             return Restored(state, group, 0, uuid.uuid4().hex)
+        stored = decode_plan(store.get(PLAN_KEY))
         if record.fingerprint != ownership.plan.fingerprint:
-            require_compatible(store.get(PLAN_KEY), ownership.plan)
+            require_compatible(stored, ownership.plan, allow_dropped=ownership.allow_dropped_state)
         clock = decode_clock(record.extra.get(CLOCK))
         positions = agreed_positions(record.places(), group, ownership.guarantee)
-        return Restored(state, positions, record.span, record.birth, clock)
+        plan_row = ownership.plan.encode(forgotten(stored, ownership.plan))
+        return Restored(state, positions, record.span, record.birth, clock, plan_row)
 
 
 class StaleStore(Retry):

@@ -75,6 +75,8 @@ class Restored(msgspec.Struct):
     span: int
     birth: str
     clock: ClockState = ClockState()
+    # The plan as it is to be stored with the state; empty for a task that begins.
+    plan_row: bytes = b""
 
 
 class Task:
@@ -106,6 +108,7 @@ class Task:
         self.span = 0
         self.committed_span = 0
         self.birth = ""
+        self.plan_row = b""
         # Offsets which the error policy has condemned: they go to the dead letters without being run.
         self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
         # Keys whose held-back result could not be sent on: it is set aside at the next end of the span.
@@ -165,6 +168,7 @@ class Task:
         self.committed_clock = restored.clock
         self.committed_span = restored.span
         self.birth = restored.birth
+        self.plan_row = restored.plan_row
         self.announced = False
         self.rewind(outputs)
         self.move(Life.RUNNING)

@@ -152,7 +152,9 @@ class Rig:
         self.brokers = brokers
         self._folder = folder
         self._log = (folder / "workers.log").open("ab")
-        self._topics = (f"visits-{self.run}", f"tallies-{self.run}")
+        # Which version of the pipeline the next worker starts with.
+        self.version = "tally"
+        self._topics = (f"visits-{self.run}", f"tallies-{self.run}", f"notes-{self.run}", f"seen-{self.run}")
         create_topics(brokers, self._topics)
         self.workers = [self._start() for _ in range(workers)]
         self.load = Load(brokers, self._topics[0], rate)
@@ -164,7 +166,7 @@ class Rig:
             sys.executable,
             "-m",
             "tests.crash.worker",
-            "tally",
+            self.version,
             self.run,
             self.brokers,
             str(self._folder / "state"),

@@ -37,6 +37,24 @@ def test_workers_join_and_leave_under_load(kafka_broker, tmp_path):
         run.finish()
 
 
+def test_a_deploy_and_the_way_back_under_load(kafka_broker, tmp_path):
+    """Both versions are in the group for a while, and workers of both are killed meanwhile."""
+    with rig(kafka_broker.bootstrap, tmp_path, workers=3) as run:
+        for version in ("next_tally", "tally"):
+            run.version = version
+            run.watch(2.0)
+            run.kill(0)
+            run.watch(4.0)
+            run.kill(0)  # it is of the version that comes: the others take over what they can
+            run.watch(4.0)
+            run.leave(1)
+            run.join()
+            run.watch(4.0)
+            run.kill(1)
+            run.watch(4.0)
+        run.finish()
+
+
 def test_a_broker_killed_under_load_costs_time_and_nothing_else(tmp_path):
     with (
         start_broker(folder=tmp_path, keep_logs=True) as broker,

@@ -16,7 +16,7 @@ from tests.simulation import mutations_of_endings as endings
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
-from tests.simulation.scenario import FAIR, LOOSE_FROM, TIMED_FROM, Bias
+from tests.simulation.scenario import DEPLOYED_FROM, FAIR, LOOSE_FROM, TIMED_FROM, Bias
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -119,6 +119,7 @@ MUTANTS = (
     Mutant("frozen rows not read", runtime.frozen_rows_not_read, 9, FORGETFUL),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
     Mutant("stray rows restored", runtime.stray_rows_restored, LOOSE_FROM + 12, DEATHS),
+    Mutant("tasks for those who do not know them", clients.tasks_for_anybody, DEPLOYED_FROM),
     Mutant("empty changelog believed", runtime.empty_changelog_believed, 29),
     Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, LOOSE_FROM + 20),
     Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, LOOSE_FROM + 16, LATE_POSITIONS),

@@ -1,9 +1,15 @@
 """Broken promises of the writer, the reader and the broker, each as a patch."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamkit.kafka.ports import Commit
+import msgspec
+
+from streamkit.kafka import assignor
+from streamkit.kafka.assignor import Claim, Decision
+from streamkit.kafka.ports import Commit, StageTasks
 from streamkit.runtime import assign
+from streamkit.testing.memory import groups
 from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import MemoryPartition, Read
@@ -92,3 +98,13 @@ def aborted_records_are_shown(patch: Any) -> None:
 def open_transactions_are_read_past(patch: Any) -> None:
     """A committed reader does not stop at an open transaction, and never comes back to it."""
     patch(MemoryPartition, "stable_offset", property(lambda self: self.end_offset))
+
+
+def tasks_for_anybody(patch: Any) -> None:
+    """The assignor gives tasks to members that do not know them."""
+
+    def broken(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> dict[str, Decision]:
+        claims = {name: msgspec.structs.replace(each, knows=None) for name, each in members.items()}
+        return assignor.decide(stages, claims)
+
+    patch(groups, "decide", broken)

@@ -29,6 +29,7 @@ class Nemesis:
 
     def heal(self) -> None:
         """Stop hurting: every worker that is there can work, and at least one is there."""
+        self._world.is_healed = True
         for timer in self._timers:
             timer.cancel()
         for worker in self._world.workers:
@@ -42,6 +43,11 @@ class Nemesis:
             if worker.life is None and self._chance.random() < 0.7:
                 self._world.start(worker)
         if not any(worker.life is not None and not worker.life.is_stopping for worker in self._world.workers):
+            self._world.add_worker()
+        if self._world.is_deployed and not any(
+            worker.life is not None and worker.life.is_new_version and not worker.life.is_stopping
+            for worker in self._world.workers
+        ):
             self._world.add_worker()
 
     def _later(self, seconds: float, worker: Worker, act: str) -> None:

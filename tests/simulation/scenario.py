@@ -10,7 +10,7 @@ from streamkit.config import GuaranteeName, Settings
 from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX
-from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, TIMED_SHAPES, Event, Fate, Out, Shape
+from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, SIDE, TIMED_SHAPES, Event, Fate, Out, Shape
 
 ActionKind = Literal[
     "kill",
@@ -35,6 +35,8 @@ TIMED_FROM = 1_000_000
 LOOSE_FROM = 2_000_000
 # How many of the seeds have a broker that starts anew, and forgets markers then.
 FORGETFUL_SHARE = 0.4
+# Seeds from here on see a new version of their pipeline come, worker by worker.
+DEPLOYED_FROM = 3_000_000
 # How many of the seeds may hand records over in memory.
 LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
@@ -119,6 +121,8 @@ class Scenario(msgspec.Struct, frozen=True):
     batch_bytes_max: int
     loads: tuple[Load, ...]
     actions: tuple[Action, ...]
+    # From when on workers start with the new version.
+    deployed_at_s: float | None = None
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""
@@ -135,6 +139,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     chance = stream(seed, "scenario")
     shape = chance.choice([shape for shape in _shapes(seed) if not bias.shapes or shape.name in bias.shapes])
     partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
+    deployed = stream(seed, "deploy") if seed >= DEPLOYED_FROM else None
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
     settings = _settings(chance, _guarantee(seed), is_local=stream(seed, "local").random() < LOCAL_SHARE)
@@ -143,7 +148,8 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     return Scenario(
         seed=seed,
         shape=shape.name,
-        partitions=partitions,
+        partitions=partitions
+        | ({} if deployed is None else {SIDE: deployed.randint(1, 4), f"{SIDE}-counts": 1}),
         shuffle_partitions=chance.choice((None, None, 1, 2, 3, 5)),
         workers=chance.randint(1, bias.workers_max),
         policy=make(retries=retries, delay_s=chance.choice((0.01, 0.1))),
@@ -163,17 +169,20 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
                 key=lambda action: action.at_s,
             )
         ),
+        deployed_at_s=None if deployed is None else deployed.uniform(0.1, span_s),
     )
 
 
 def _shapes(seed: int) -> tuple[Shape, ...]:
+    if seed >= DEPLOYED_FROM:
+        return SHAPES
     if seed >= LOOSE_FROM:
         return tuple(shape for shape in SHAPES if shape.out is Out)
     return TIMED_SHAPES if seed >= TIMED_FROM else SHAPES
 
 
 def _guarantee(seed: int) -> GuaranteeName:
-    if seed < LOOSE_FROM:
+    if seed < LOOSE_FROM or seed >= DEPLOYED_FROM:
         return "exactly_once"
     return stream(seed, "guarantee").choice(("at_least_once", "at_most_once"))
 

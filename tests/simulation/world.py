@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from streamkit.errors import Bug, Misconfigured, StreamkitError
+from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, StreamkitError
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
@@ -15,7 +15,7 @@ from streamkit.testing.memory import MemoryBroker
 from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Transaction
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
-from tests.simulation.pipelines import Making
+from tests.simulation.pipelines import Making, renew
 from tests.simulation.scenario import EPOCH_MS, Scenario, stream
 
 # What the pipeline may take to come to rest once nobody hurts it any more: far longer than any time-out.
@@ -68,6 +68,7 @@ class Life:
         self.agent: Agent | None = None
         self.work: asyncio.Task[None] | None = None
         self.is_stopping = False
+        self.is_new_version = False
 
 
 class Worker:
@@ -114,13 +115,18 @@ class World:
         self.trace = Trace(self.loop.time, verbose=verbose)
         self.making = Making(scenario.shape_of(), scenario.policy, scenario.shuffle_partitions)
         scenario.shape_of().build(self.making)
-        self.plan = self.making.pipeline.plan()
+        self.first_plan = self.plan = self.making.pipeline.plan()
+        if scenario.deployed_at_s is not None:
+            renew(self.making)
+            self.plan = self.making.pipeline.plan()
         self.broker = self._broker()
         self.workers: list[Worker] = []
         self.networks: list[SimNetwork] = []
         self.disks: list[MemoryStores] = []
         self.idle_disks: list[MemoryStores] = []
         self.failures: list[str] = []
+        # True when nobody hurts it any more; a deploy has come by then.
+        self.is_healed = False
         # Changelog records as they were before compaction took some of them away.
         self.history: dict[TopicPartition, dict[int, RawRecord]] = {}
         self._restarting = 0
@@ -162,14 +168,21 @@ class World:
         network = SimNetwork(name, chance, self.trace, self.scenario.delay_s_max)
         self.networks.append(network)
         life = worker.life = Life(self.broker, network, worker.disk, self.scenario)
-        self.trace.note(name, "starts")
+        life.is_new_version = self.is_deployed
+        self.trace.note(name, "starts with the new version" if life.is_new_version else "starts")
         life.work = asyncio.create_task(self._live(worker, life), name=name)
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether workers start with the new version by now."""
+        at_s = self.scenario.deployed_at_s
+        return at_s is not None and (self.is_healed or self.loop.time() >= at_s)
 
     async def _live(self, worker: Worker, life: Life) -> None:
         settings = self.scenario.settings
         try:
             life.agent = await assemble(
-                self.plan,
+                self.plan if life.is_new_version else self.first_plan,
                 settings,
                 life.log,
                 life.stores,
@@ -188,7 +201,10 @@ class World:
             if life.stores.is_dead:
                 return
             self.trace.note(worker.name, f"died: {error!r}")
-            if isinstance(error, (Bug, Misconfigured)) or not isinstance(error, StreamkitError):
+            is_outdated = isinstance(error, IncompatiblePlan) and self.is_deployed and not life.is_new_version
+            if is_outdated:  # it had not begun to work when the new version took over: the deploy replaces it
+                self.trace.count("outdated")
+            elif isinstance(error, (Bug, Misconfigured)) or not isinstance(error, StreamkitError):
                 self.failures.append(f"{worker.name} died: {describe(error)}")
                 return
             self.trace.count("restarted by its parent")

@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from streamkit.kafka.assignor import Claim, assign
-from streamkit.kafka.ports import Assignment, Member, MemberOptions
-from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.kafka.assignor import Claim, Decision, decide
+from streamkit.kafka.ports import Member, MemberOptions
+from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.partition import Outcome, Transaction
 from streamkit.testing.memory.refusal import Code, Refused
 from streamkit.testing.memory.signal import Signal
@@ -41,8 +41,8 @@ class Group:
 
     __slots__ = (
         "_numbered",
-        "assignments",
         "changed",
+        "decisions",
         "generation",
         "members",
         "name",
@@ -57,7 +57,7 @@ class Group:
         self.phase = Phase.EMPTY
         self.generation = 0
         self.members: dict[str, GroupMember] = {}
-        self.assignments: dict[str, Assignment] = {}
+        self.decisions: dict[str, Decision] = {}
         self.round_deadline = math.inf
         self.positions: dict[TopicPartition, int] = {}
         self.pending: dict[Transaction, dict[TopicPartition, int]] = {}
@@ -82,15 +82,15 @@ class Group:
         self._end_round_if_complete(now)
         return member_id
 
-    def sync(self, member_id: str, now: float) -> Assignment | None:
-        """What the round decided for this member; None while it is going on."""
+    def sync(self, member_id: str, now: float) -> tuple[Member, Decision] | None:
+        """What the round decided for this member, and its proof of membership; None while it is going on."""
         member = self._member(member_id)
         if self.phase is Phase.JOINING:
             if not member.has_joined:
                 raise Refused(Code.REBALANCE_IN_PROGRESS, member_id)
             return None
         member.deadline = now + member.options.session_timeout_s
-        return self.assignments[member_id]
+        return Member(self.name, member_id, self.generation), self.decisions[member_id]
 
     def is_waiting(self, member_id: str) -> bool:
         """Whether the round that this member joined is still going on."""
@@ -166,14 +166,7 @@ class Group:
         claims = {member_id: member.claim for member_id, member in self.members.items()}
         # The longest-standing member speaks for the group, as Kafka's leader does.
         stages = next(iter(self.members.values())).options.stages
-        tasks: Mapping[str, tuple[TaskId, ...]] = assign(stages, claims)
-        live = frozenset(member.options.writer_id for member in self.members.values())
-        self.assignments = {
-            member_id: Assignment(
-                Member(self.name, member_id, self.generation), tasks.get(member_id, ()), live
-            )
-            for member_id in self.members
-        }
+        self.decisions = decide(stages, claims)
         for member in self.members.values():
             member.deadline = now + member.options.session_timeout_s
         self.changed.fire()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from streamkit.kafka.assignor import Claim
+from streamkit.kafka.assignor import Claim, claim_of
 from streamkit.kafka.ports import Assignment, Member, MemberOptions
 from streamkit.model.ids import TaskId
 from streamkit.testing.memory.client import Client
@@ -42,7 +42,7 @@ class MemoryMembership:
         """Whether we are not a member any more."""
         return self._lost
 
-    async def join(self, owned: Sequence[TaskId]) -> Assignment:
+    async def join(self, owned: Sequence[TaskId], declined: Sequence[TaskId] = ()) -> Assignment:
         """Take part in the next round; waits until the group has decided.
 
         If the group threw us out meanwhile we come back as somebody else, and claim nothing: what we held is void.
@@ -53,7 +53,7 @@ class MemoryMembership:
             self._forget()
             owned = ()
         await self._put_out_remembered()
-        claim = self._claim(owned)
+        claim = self._claim(owned, declined)
         while True:
             try:
                 assignment = await self._round(claim)
@@ -62,7 +62,7 @@ class MemoryMembership:
             except Refused as refused:
                 if refused.code is Code.UNKNOWN_MEMBER_ID:
                     self._forget()
-                    claim = self._claim(())
+                    claim = self._claim((), declined)
                 continue
             break
         self._member = assignment.member
@@ -99,9 +99,9 @@ class MemoryMembership:
             self._heartbeats.cancel()
             self._heartbeats = None
 
-    def _claim(self, owned: Sequence[TaskId]) -> Claim:
+    def _claim(self, owned: Sequence[TaskId], declined: Sequence[TaskId]) -> Claim:
         generation = -1 if self._member is None else self._member.generation
-        return Claim(self._options.writer_id, generation, tuple(owned))
+        return claim_of(self._options, generation, owned, declined)
 
     def _forget(self) -> None:
         self._member = None
@@ -119,9 +119,10 @@ class MemoryMembership:
         if member_id != known and options.on_member_id is not None:
             options.on_member_id(member_id)
         while True:
-            assignment = await self._client.ask("member.sync", lambda: group.sync(member_id, broker.now))
-            if assignment is not None:
-                return assignment
+            synced = await self._client.ask("member.sync", lambda: group.sync(member_id, broker.now))
+            if synced is not None:
+                member, decision = synced
+                return decision.for_member(member, options)
             if group.is_waiting(member_id):
                 await wait_any(group.changed)
 
