@@ -12,10 +12,10 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test demo bench simulate chaos format clean
+.PHONY: help setup check test test-fast demo bench simulate chaos format clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## Create .venv and install everything into it (PYTHON=python3.12 to choose)
 	@echo '.venv is ready'
@@ -38,8 +38,10 @@ check: $(READY) ## Format, lint, types, imports and style: no broker, a few seco
 	@$(BIN)/pytest -q tests/test_tidy.py
 
 # What needs no broker runs on all cores; what kills processes on a real Kafka has the machine to itself.
-test: check ## Everything CI runs: the checks, then all tests, with a real Kafka
+test-fast: check ## The checks, and all tests that need no broker: for every change
 	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not kafka and not crash'
+
+test: test-fast ## Everything CI runs: the same, then all tests with a real Kafka
 	@$(BIN)/pytest -q -m 'kafka or crash'
 
 demo: $(READY) ## Watch a pipeline survive a crash on a real Kafka

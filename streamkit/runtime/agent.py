@@ -5,22 +5,18 @@ span is committed, so one transaction covers them all.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-import msgspec
 import structlog
 
-from streamkit.config import Settings
 from streamkit.errors import EncodeError, Fenced, Retry, StateCorrupt
-from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
-from streamkit.kafka.ports import Log, Membership, Writer
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Code
 from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
+from streamkit.runtime.blocked import BlockedOutputs
 from streamkit.runtime.careful import Careful
 from streamkit.runtime.commit import Committer, SpanEndFailed
 from streamkit.runtime.emit import Lane, Outbox
@@ -28,8 +24,8 @@ from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.letters import Letters
-from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import LocalShuffles, Way
+from streamkit.runtime.parts import Parts
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
 from streamkit.runtime.retire import Retirement
@@ -38,32 +34,10 @@ from streamkit.runtime.routes import dead_letter_lane, output_codes, written_and
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
 from streamkit.runtime.turns import Turns
-from streamkit.runtime.writer_names import WriterNames
-from streamkit.state.store import StateStores
 
 R = TypeVar("R")
 
 log = structlog.get_logger()
-
-
-def wall_clock_ms() -> int:
-    """Processing time, in ms."""
-    return int(time.time() * 1000)
-
-
-class Parts(msgspec.Struct):
-    """What an agent is made of; the worker, the harness and the simulation put it together."""
-
-    plan: Plan
-    log: Log
-    writer: Writer
-    names: WriterNames
-    membership: Membership
-    stores: StateStores
-    settings: Settings
-    partition_counts: dict[str, int]
-    limits: dict[str, TopicLimits]
-    now_ms: Callable[[], int]
 
 
 class Agent:
@@ -86,8 +60,10 @@ class Agent:
             interval_ms=int(parts.settings.watermark_interval_s * 1000),
             now_ms=parts.now_ms,
         )
-        self._retirement = Retirement(
-            parts.log, parts.plan.name, *written_and_read(parts.plan, parts.partition_counts)
+        written, read = written_and_read(parts.plan, parts.partition_counts)
+        self._retirement = Retirement(parts.log, parts.plan.name, written, read)
+        self._blocked = BlockedOutputs(
+            parts.log.admin(), written, self._sweep, parts.settings.transaction_timeout_s
         )
         self.roster = Roster(
             parts.plan, parts.log, parts.stores, parts.settings, self._retirement, self._make_task
@@ -129,6 +105,11 @@ class Agent:
         self._stopping = True
 
     @property
+    def blocked_partitions(self) -> int:
+        """Partitions that we write to whose readers wait for a transaction that does not end."""
+        return self._blocked.count
+
+    @property
     def local_partitions(self) -> int:
         """Partitions of shuffles to which this worker hands over in memory."""
         return self._local.partitions
@@ -151,6 +132,7 @@ class Agent:
         """
         try:
             await self._open()
+            self._blocked.start()
             while not self._stopping:
                 try:
                     await self.run_once()
@@ -332,6 +314,10 @@ class Agent:
         if self._parts.writer.needs_renewal:
             await self._open()
 
+    async def _sweep(self) -> None:
+        if self.roster.joined:
+            await self._retirement.sweep(lambda: self.roster.assignment.live_writers)
+
     async def _renew(self) -> None:
         names = self._parts.names
         if names.former is not None:
@@ -390,6 +376,7 @@ class Agent:
     async def _close(self) -> None:
         await self._committer.cancel()
         await self._pulse.stop()
+        await self._blocked.stop()
         await self._local.stop()
         await self.roster.close_all(self._reader)
         await self._parts.membership.leave()

@@ -7,7 +7,8 @@ from streamkit.config import Settings
 from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
-from streamkit.runtime.agent import Agent, Parts, wall_clock_ms
+from streamkit.runtime.agent import Agent
+from streamkit.runtime.parts import Parts, wall_clock_ms
 from streamkit.runtime.prepare import prepare
 from streamkit.runtime.writer_names import Memory, WriterNames
 from streamkit.state.store import StateStores

@@ -17,8 +17,9 @@ from streamkit.config import Settings
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
-from streamkit.runtime.agent import Agent, wall_clock_ms
+from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.parts import wall_clock_ms
 from streamkit.runtime.processes import worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.status import worker_status

@@ -47,6 +47,13 @@ class WorkerMetrics(Collector):
         )
         local.add_metric([status.pipeline], status.local_partitions)
         yield local
+        blocked = GaugeMetricFamily(
+            "streamkit_blocked_partitions",
+            "Output partitions whose readers wait for a transaction that does not end.",
+            labels=["pipeline"],
+        )
+        blocked.add_metric([status.pipeline], status.blocked_partitions)
+        yield blocked
         tasks = GaugeMetricFamily("streamkit_tasks", "Tasks by their life.", labels=["pipeline", "life"])
         lives = [task.life for task in status.tasks]
         for life in sorted(set(lives)):

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from streamkit.runtime.processes import EXIT_TRY_AGAIN
 
@@ -27,6 +27,8 @@ LOADED_S = 5.0
 # joining (a session) behind a transaction that has to time out (30 s, swept every 10).
 STUCK_S = 90.0
 CREATED_S = 20.0
+# A worker that commits while we look has something open for a moment; a broker that was killed takes its time.
+HANGING_S = 60.0
 # The auditor's client may begin while no broker is up, and then never look again: one that hears nothing is renewed.
 RENEWED_S = 12.0
 
@@ -48,7 +50,11 @@ def create_topics(brokers: str, topics: Iterable[str]) -> None:
 
 
 class Load(threading.Thread):
-    """Sends visits at a steady rate until it is stopped; every acknowledged visit must come out again."""
+    """Sends visits at a steady rate until it is stopped; every acknowledged visit must come out again.
+
+    Its client is idempotent, but takes a new epoch when a broker is killed at the wrong moment, and may then write a few
+    visits twice. So what must come out is what stands in the topic.
+    """
 
     def __init__(self, brokers: str, topic: str, rate: int) -> None:
         super().__init__(daemon=True)
@@ -97,7 +103,8 @@ class Audit:
         self._at = dict.fromkeys(range(PARTITIONS), 0)
         self._consumer = self._begin()
         self._heard = time.monotonic()
-        self.last: dict[str, int] = {}
+        # The numbers of the visits that were counted, in order, by user.
+        self.counted: dict[str, list[int]] = {}
         self.total = 0
         self.faults: list[str] = []
 
@@ -134,14 +141,39 @@ class Audit:
         return len(fine)
 
     def _check(self, tally: dict[str, int | str], place: str) -> None:
-        user = str(tally["user"])
-        expected = self.last.get(user, 0) + 1
-        if (tally["number"], tally["count"]) != (expected, expected):
-            self.faults.append(f"{place}: {tally}, expected visit and count {expected}")
-        self.last[user] = expected
+        counted = self.counted.setdefault(str(tally["user"]), [])
+        counted.append(int(tally["number"]))
+        if tally["count"] != len(counted):
+            self.faults.append(f"{place}: {tally}, expected count {len(counted)}")
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def held_back(admin: AdminClient, run: str) -> list[str]:
+    """The partitions whose stable end lies below their end."""
+    known = admin.list_topics(timeout=20).topics
+    places = [
+        TopicPartition(name, number)
+        for name, topic in known.items()
+        if run in name or name == "__consumer_offsets"
+        for number in topic.partitions
+    ]
+    ends = {
+        isolation: {
+            (at.topic, at.partition): found.result().offset
+            for at, found in admin.list_offsets(
+                dict.fromkeys(places, OffsetSpec.latest()), isolation_level=isolation
+            ).items()
+        }
+        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    }
+    stable, all_of_it = ends[IsolationLevel.READ_COMMITTED], ends[IsolationLevel.READ_UNCOMMITTED]
+    return [
+        f"{topic}[{number}] at {at}"
+        for (topic, number), at in stable.items()
+        if at < all_of_it[topic, number]
+    ]
 
 
 class Rig:
@@ -230,12 +262,43 @@ class Rig:
     def finish(self) -> None:
         """End the load, wait until everything came out, and judge."""
         self.load.finish()
-        self.wait_for(self.load.total)
-        assert self.audit.read(2.0) == 0, "there is more than was sent"
+        visits = self._visits()
+        self.wait_for(sum(map(len, visits.values())))
+        assert self.audit.read(2.0) == 0, "there is more than came in"
         assert not self.audit.faults, "\n".join(self.audit.faults[:10])
-        assert self.audit.last == self.load.sent
+        assert self.audit.counted == visits
+        assert {user: set(range(1, sent + 1)) for user, sent in self.load.sent.items()} == {
+            user: set(numbers) for user, numbers in visits.items()
+        }
+        self.check_that_nothing_hangs()
         while self.workers:
             self.leave()
+
+    def _visits(self) -> dict[str, list[int]]:
+        """The numbers of all visits that stand in the input topic, in order, by user."""
+        settings = {"bootstrap.servers": self.brokers, "group.id": f"visits-{uuid.uuid4().hex}"}
+        consumer = Consumer(settings | {"enable.partition.eof": True, "enable.auto.commit": False})
+        consumer.assign([TopicPartition(self._topics[0], partition, 0) for partition in range(PARTITIONS)])
+        found: dict[str, list[int]] = {}
+        ended = 0
+        while ended < PARTITIONS:
+            for message in consumer.consume(5000, 20):
+                if message.error() is None:
+                    visit = json.loads(message.value())
+                    found.setdefault(visit["user"], []).append(visit["number"])
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    ended += 1
+        consumer.close()
+        return found
+
+    def check_that_nothing_hangs(self) -> None:
+        """No reader waits for a marker: on any topic of the run, nor on the one that holds the group's positions."""
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        give_up_at = time.monotonic() + HANGING_S
+        while held := held_back(admin, self.run):
+            assert time.monotonic() < give_up_at, f"open transactions hold {held} back\n{self.log_tail()}"
+            time.sleep(0.5)
 
     def log_tail(self) -> str:
         """The end of what the workers said."""
