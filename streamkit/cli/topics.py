@@ -122,6 +122,10 @@ async def apply(
     execute: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Act; without it only the plan is shown.")
     ] = False,
+    force: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="Add partitions also where that stops a pipeline."),
+    ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
 ) -> None:
@@ -132,7 +136,7 @@ async def apply(
     """
     declared, readers = read_topic_files(folder), readers_of(pipelines)
     async with connected(cluster.load()) as log:
-        planned = await plan_topics(declared, log.admin(), readers)
+        planned = await plan_topics(declared, log.admin(), readers, force=force)
         show(planned, output, *plan_lines(planned))
         if planned.refused:
             raise refusal(planned)
@@ -244,12 +248,12 @@ async def describe_topic(topic: str, declared: DeclaredTopic | None, admin: Admi
 
 
 def readers_of(targets: Sequence[str]) -> Readers:
-    """Which stages of these pipelines read which topic."""
+    """Which stages of these pipelines keep state by the partitions of which topic."""
     readers: dict[str, list[str]] = {}
     for target in targets:
         plan = load_pipeline(target).plan()
         for stage in plan.stages:
-            for each in stage.inputs:
+            for each in stage.inputs if stage.stores else ():
                 readers.setdefault(each.topic, []).append(f'stage "{stage.name}" of pipeline "{plan.name}"')
     return readers
 

@@ -70,12 +70,17 @@ class Applied(msgspec.Struct, frozen=True):
     left: list[str] = []
 
 
-# Readers of a topic by topic: "stage "x" of pipeline "y"".
+# By topic who keeps state by its partitions, as "stage "x" of pipeline "y"". Other readers take new partitions over.
 Readers = Mapping[str, Sequence[str]]
 
 
-async def plan_topics(declared: Sequence[DeclaredTopic], admin: Admin, readers: Readers) -> TopicsPlan:
-    """Compare the declared topics with the cluster; changes nothing."""
+async def plan_topics(
+    declared: Sequence[DeclaredTopic], admin: Admin, readers: Readers, *, force: bool = False
+) -> TopicsPlan:
+    """Compare the declared topics with the cluster; changes nothing.
+
+    More partitions under a pipeline that keeps state by them are refused, unless forced.
+    """
     existing = await admin.describe([topic.name for topic in declared])
     plan = TopicsPlan(create=[], configure=[], grow=[], refused=[], unchanged=[])
     for topic in declared:
@@ -84,7 +89,7 @@ async def plan_topics(declared: Sequence[DeclaredTopic], admin: Admin, readers: 
             file = topic.file
             plan.create.append(Creation(topic.name, file.partitions, file.replication, dict(file.config)))
         else:
-            _compare(topic, found, plan, readers)
+            _compare(topic, found, plan, () if force else readers.get(topic.name, ()))
     return plan
 
 
@@ -117,7 +122,7 @@ def _steps(plan: TopicsPlan, admin: Admin) -> list[tuple[str, Callable[[], Await
     return steps
 
 
-def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, readers: Readers) -> None:
+def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, bound: Sequence[str]) -> None:
     """Add the differences of one topic to the plan."""
     file = topic.file
     refusals = _refusals(topic, found)
@@ -126,12 +131,13 @@ def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, readers: 
         for entry, value in sorted(file.config.items())
         if found.config.get(entry) != value
     ]
+    grows = file.partitions > found.partitions
+    if grows and bound:
+        refusals.append(_stops_pipelines(topic, found, bound))
+    elif grows:
+        plan.grow.append(Growth(topic.name, found.partitions, file.partitions, _GROWTH_WARNING))
     plan.refused.extend(refusals)
     plan.configure.extend(changes)
-    grows = file.partitions > found.partitions
-    if grows:
-        warning = _growth_warning(readers.get(topic.name, ()))
-        plan.grow.append(Growth(topic.name, found.partitions, file.partitions, warning))
     if not (refusals or changes or grows):
         plan.unchanged.append(topic.name)
 
@@ -160,7 +166,18 @@ def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[Refusal]:
     return refusals
 
 
-def _growth_warning(readers: Sequence[str]) -> str:
-    if readers:
-        return f"read by {', '.join(readers)}: its tasks are bound to the present count, and it will not start again"
-    return "keys move to other partitions: a pipeline that has started on this topic will not start again"
+_GROWTH_WARNING = (
+    "keys move to other partitions: a pipeline that keeps state by this topic's own keys will not start again"
+    " (--pipeline names one, and is looked at)"
+)
+
+
+def _stops_pipelines(topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str]) -> Refusal:
+    return Refusal(
+        topic.name,
+        topic.path,
+        f"has {found.partitions} partitions, its file says {topic.file.partitions}; {', '.join(bound)} keeps state by them,"
+        " and would not start again",
+        "let the pipeline read it through key_by, under a new name; or add --force, and begin it anew with"
+        " `streamkit offsets reset --drop-state`",
+    )

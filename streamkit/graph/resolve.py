@@ -14,7 +14,9 @@ def resolve(plan: Plan, partition_counts: Mapping[str, int]) -> Plan:
     """The same plan with every partition count filled in.
 
     A stage has as many tasks as its largest input has partitions. A shuffle has the count that the pipeline gives it,
-    else as many partitions as the stage that writes it has tasks. Counts of sinks are filled in if they are given.
+    else the one that it was created with (if that is given), else as many partitions as the stage that writes it has
+    tasks: so a source may grow, and the keys behind the shuffle stay where they are. Counts of sinks are filled in if
+    they are given.
 
     Raises:
         InvalidPipeline: a source topic has no count, or there are more partitions than key groups.
@@ -26,7 +28,7 @@ def resolve(plan: Plan, partition_counts: Mapping[str, int]) -> Plan:
         tasks = max(each.partitions or 0 for each in inputs)
         for output in stage.outputs:
             if output.kind == "shuffle":
-                shuffles[output.topic] = output.partitions or tasks
+                shuffles[output.topic] = output.partitions or partition_counts.get(output.topic, tasks)
                 require_count(shuffles[output.topic], f'shuffle "{output.topic}"')
         outputs = tuple(_measured(each, shuffles, partition_counts) for each in stage.outputs)
         stages.append(msgspec.structs.replace(stage, inputs=inputs, outputs=outputs, partitions=tasks))

@@ -54,6 +54,14 @@ class Channels:
             self._combined = combine(zip(self.statuses, self.watermarks, strict=True))
         return self._combined
 
+    def grow(self, count: int) -> None:
+        """Have this many channels at least; those that come new are waited for."""
+        missing = count - len(self.watermarks)
+        if missing > 0:
+            self.watermarks += [MIN_TIME] * missing
+            self.statuses += [Status.ACTIVE] * missing
+            self._combined = None
+
     def accept(self, channel: int, signal: Signal) -> None:
         """Take in what a channel has said; saying it twice changes nothing."""
         match signal:

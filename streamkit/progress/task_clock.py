@@ -306,8 +306,9 @@ class TaskClock:
 
 
 def _take_over(channels: Channels | None, watermarks: list[int], statuses: list[int]) -> None:
-    """Give channels what was committed of them; there may be more of them now."""
+    """Give channels what was committed of them; there may be more of them now, or more than we have heard of."""
     if channels is not None:
+        channels.grow(len(watermarks))
         known = min(len(watermarks), len(channels.watermarks))
         channels.watermarks[:known] = watermarks[:known]
         channels.statuses[:known] = [Status(each) for each in statuses[:known]]

@@ -14,7 +14,7 @@ from streamkit.codec.signals import decode_signal
 from streamkit.errors import DecodeError, IncompatiblePlan, Misconfigured
 from streamkit.graph.stage import Input
 from streamkit.model.event_time import Clock, as_milliseconds
-from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
+from streamkit.model.ids import KEY_GROUPS, MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
 from streamkit.operators.step import Code
 from streamkit.progress.channels import Channels, Status
@@ -114,11 +114,12 @@ def _shuffle_head(source: Input, clock: TaskClock, decode: Callable[[object], ob
         sent = decode_signal(data)
         if channels is None:
             return  # an earlier version of the pipeline had a use for it
-        if not 0 <= sent.channel < len(channels.watermarks):
+        if not 0 <= sent.channel < KEY_GROUPS:
             raise Misconfigured(
-                f'topic "{source.topic}" holds a signal of task {sent.channel}, and {len(channels.watermarks)} write to it',
+                f'topic "{source.topic}" holds a signal of task {sent.channel}, and there can be {KEY_GROUPS}',
                 hint="only streamkit may write to shuffle topics",
             )
+        channels.grow(sent.channel + 1)  # the stage upstream has grown, and its worker heard of it before us
         channels.accept(sent.channel, sent.signal)
         advance_or_pause(clock)
 

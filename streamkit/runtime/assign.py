@@ -72,6 +72,11 @@ class Roster:
         self.owner_of: dict[TopicPartition, Task] = {}
 
     @property
+    def plan(self) -> Plan:
+        """The resolved plan whose tasks these are."""
+        return self._plan
+
+    @property
     def assignment(self) -> Assignment:
         """What the group last decided."""
         if self._assignment is None:

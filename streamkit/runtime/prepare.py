@@ -6,13 +6,14 @@ committed to them (`runtime/lost.py`). An altered configuration is set back wher
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 
 import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import LogGap, Misconfigured, StateLost
+from streamkit.errors import LogGap, Misconfigured, Retry, StateLost
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin, Guarantee, TopicSpec
@@ -67,6 +68,8 @@ class Prepared(msgspec.Struct, frozen=True):
     altered: tuple[Altered, ...] = ()
     # Whether there is a dead-letter topic that goes by the records' timestamps, as older versions made it.
     has_fleeting_letters: bool = False
+    # Changelogs of stages without state that need more partitions, because a source has grown.
+    grown: tuple[TopicSpec, ...] = ()
 
     def require(self) -> None:
         """Raise for the first thing that a person must change.
@@ -87,10 +90,11 @@ async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -
     findings = [_user_topic(topic, existing) for topic in dict.fromkeys([*plan.sources(), *plan.sinks()])]
     if not all(finding.good for finding in findings):
         return Prepared(plan, dict(existing), {}, (), tuple(findings))
-    resolved = resolve(plan, existing)
+    resolved = resolve(plan, _trusted(plan, existing))
     described = await admin.describe(existing)
     missing: list[TopicSpec] = []
     changed: list[Altered] = []
+    growing = _growing(resolved, existing)
     counts = dict(existing)
     for spec in internal_topics(resolved, settings.replication):
         info = described.get(spec.name)
@@ -100,16 +104,45 @@ async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -
             missing.append(spec)
         if change is not None:
             changed.append(change)
-        findings.append(_internal_topic(spec, existing.get(spec.name), change))
+        findings.append(
+            _internal_topic(spec, existing.get(spec.name), change, is_growing=spec.name in growing)
+        )
     losses = await find_losses(resolved, admin, existing, Guarantee(settings.guarantee))
     losses += [
         shuffle_compacted(each) for each in changed if await _may_have_lost_records(resolved, admin, each)
     ]
     findings += [finding_of(loss) for loss in losses]
+    grown = tuple(
+        spec
+        for spec in internal_topics(resolved, settings.replication)
+        if spec.name in growing and spec.name in existing
+    )
     limits = {name: limits_of(info) for name, info in described.items()}
     letters = described.get(plan.dead_letter_topic)
     is_fleeting = letters is not None and not letters.effective.items() >= BROKER_TIME.items()
-    return Prepared(resolved, counts, limits, tuple(missing), tuple(findings), tuple(changed), is_fleeting)
+    return Prepared(
+        resolved, counts, limits, tuple(missing), tuple(findings), tuple(changed), is_fleeting, grown
+    )
+
+
+def _trusted(plan: Plan, existing: Mapping[str, int]) -> dict[str, int]:
+    """The counts to go by: those of shuffles only where the stage behind was made for that many."""
+    readers = {each.topic: stage.changelog for stage in plan.stages for each in stage.inputs}
+    shuffles = plan.shuffles()
+    return {
+        topic: count
+        for topic, count in existing.items()
+        if topic not in shuffles or count <= existing.get(readers[topic], 0)
+    }
+
+
+def _growing(plan: Plan, existing: Mapping[str, int]) -> set[str]:
+    """The changelogs that get more partitions: keys of a stage without state have nothing to be torn from."""
+    return {
+        stage.changelog
+        for stage in plan.stages
+        if not stage.stores and existing.get(stage.changelog, 0) < (stage.partitions or 0)
+    }
 
 
 async def _may_have_lost_records(plan: Plan, admin: Admin, change: Altered) -> bool:
@@ -141,10 +174,16 @@ async def prepare(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -
     if prepared.missing:
         await admin.create(prepared.missing)
     has_mended = prepared.has_fleeting_letters and await _keep_letters(plan.dead_letter_topic, admin)
-    if prepared.missing or has_mended:
+    for spec in prepared.grown:
+        log.info("a changelog gets more partitions", topic=spec.name, partitions=spec.partitions)
+        with contextlib.suppress(Misconfigured):  # another worker was quicker; if not, the next look tells
+            await admin.add_partitions(spec.name, spec.partitions)
+    if prepared.missing or prepared.grown or has_mended:
         # Another worker may have been quicker, with another plan.
         prepared = await inspect(plan, admin, settings)
         prepared.require()
+    if prepared.grown:
+        raise Retry(f'changelog "{prepared.grown[0].name}" did not get more partitions')
     return prepared
 
 
@@ -191,12 +230,20 @@ def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     )
 
 
-def _internal_topic(spec: TopicSpec, have: int | None, change: Altered | None) -> Finding:
+def _internal_topic(
+    spec: TopicSpec, have: int | None, change: Altered | None, *, is_growing: bool
+) -> Finding:
     if have is None:
         return Finding(
             f'internal topic "{spec.name}"',
             good=True,
             detail=f"will be created, {spec.partitions} partitions",
+        )
+    if is_growing:
+        return Finding(
+            f'internal topic "{spec.name}"',
+            good=True,
+            detail=f"{have} partitions, will have {spec.partitions}: a source has grown",
         )
     if have != spec.partitions and spec.config is not DEAD_LETTER_CONFIG:
         return Finding(

@@ -19,6 +19,7 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.parts import wall_clock_ms
 from streamkit.runtime.processes import worker_number
 from streamkit.runtime.slot import take_slot
@@ -49,21 +50,30 @@ async def run_worker(plan: Plan, settings: Settings) -> None:
     with stop_signals(asked.set, lambda: os._exit(130), settings.drain_timeout_s):
         cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
         await cluster.connect()
-        folder = Path(settings.state_dir) / plan.name
-        slot = take_slot(folder)
         try:
-            stores = open_stores(settings, folder)
-            agent = await assemble(plan, settings, cluster, stores, slot)
-            log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
-            async with stopped_when(asked, agent.stop):
-                with metrics_of(agent, plan.name, settings):
-                    await agent.run()
-            slot.forget_member()
-            stores.close()
-            log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
+            while await _live(plan, settings, cluster, asked):
+                pass
         finally:
-            slot.release()
             await cluster.close()
+
+
+async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asyncio.Event) -> bool:
+    """One life of the worker; whether it ended to begin another one, because a source has grown."""
+    folder = Path(settings.state_dir) / plan.name
+    slot = take_slot(folder)
+    try:
+        stores = open_stores(settings, folder)
+        agent = await assemble(plan, settings, cluster, stores, slot)
+        log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
+        async with stopped_when(asked, agent.stop):
+            with metrics_of(agent, plan.name, settings):
+                is_grown = await run_until_grown(agent, cluster.admin())
+        slot.forget_member()
+        stores.close()
+        log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
+        return is_grown and not asked.is_set()
+    finally:
+        slot.release()
 
 
 @contextlib.contextmanager

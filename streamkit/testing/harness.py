@@ -32,6 +32,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
 from streamkit.runtime.task import Task
 from streamkit.runtime.time_report import TaskTime, explain
@@ -278,8 +279,17 @@ class Harness:
             assemble(self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms)
         )
         worker.work = self._loop.create_task(
-            worker.agent.run(), name=worker.name, context=in_process(worker.name)
+            self._live(worker), name=worker.name, context=in_process(worker.name)
         )
+
+    async def _live(self, worker: HarnessWorker) -> None:
+        while worker.agent is not None and worker.log is not None:
+            if not await run_until_grown(worker.agent, worker.log.admin()):
+                return
+            worker.begin_life()
+            worker.agent = await assemble(
+                self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms
+            )
 
     def _kill(self, worker: HarnessWorker) -> None:
         if worker.log is not None and worker.work is not None:

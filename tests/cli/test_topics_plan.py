@@ -54,14 +54,18 @@ async def test_a_changed_entry_is_set_and_others_are_left_alone(admin: Admin) ->
     assert config == {"retention.ms": "2", "cleanup.policy": "delete", "max.message.bytes": "9000"}
 
 
-async def test_partitions_are_added_with_a_warning_that_names_who_reads_the_topic(admin: Admin) -> None:
+async def test_partitions_are_added_unless_that_stops_a_pipeline(admin: Admin) -> None:
     await admin.create([TopicSpec("a", 2)])
     topic = declare("a", "partitions = 4")
+    readers = {"a": ['stage "s" of pipeline "p"']}
     silent = await plan_topics([topic], admin, {})
-    named = await plan_topics([topic], admin, {"a": ['stage "s" of pipeline "p"']})
     assert "keys move" in silent.grow[0].warning
-    assert 'stage "s" of pipeline "p"' in named.grow[0].warning
-    await apply_plan(named, admin)
+    refused = await plan_topics([topic], admin, readers)
+    assert refused.grow == []
+    assert 'stage "s" of pipeline "p" keeps state by them' in refused.refused[0].problem
+    assert "--force" in refused.refused[0].hint
+    forced = await plan_topics([topic], admin, readers, force=True)
+    await apply_plan(forced, admin)
     assert await admin.partitions(["a"]) == {"a": 4}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from streamkit.runtime.processes import EXIT_TRY_AGAIN
 
@@ -69,13 +69,13 @@ class Load(threading.Thread):
             }
         )
         self._topic = topic
-        self._rate = rate
+        self.rate = self._rate = rate
         self._stopping = threading.Event()
         self.sent: dict[str, int] = {}
         self.total = 0
 
     def run(self) -> None:
-        started = time.monotonic()
+        started = time.monotonic() - self.total / self._rate
         while not self._stopping.is_set():
             while self.total < (time.monotonic() - started) * self._rate:
                 user = f"user-{self.total * 7919 % USERS}"
@@ -204,6 +204,18 @@ class Rig:
             str(self._folder / "state"),
         ]
         return subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+
+    def grow(self, partitions: int) -> None:
+        """More partitions for the visits. Keys move, so the visits before must be counted first: order is per partition."""
+        before = self.load
+        before.finish()
+        self.wait_for(before.total)
+        topic = self._topics[0]
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(CREATED_S)
+        self.load = Load(self.brokers, topic, before.rate)
+        self.load.sent, self.load.total = before.sent, before.total
+        self.load.start()
 
     def watch(self, seconds: float) -> None:
         """Let it work, and audit what comes out meanwhile."""

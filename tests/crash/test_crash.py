@@ -4,7 +4,7 @@ import pytest
 
 from streamkit.testing.broker import start_broker
 from streamkit.testing.broker.settings import FENCED_NOW_AND_THEN
-from tests.crash.rig import rig
+from tests.crash.rig import PARTITIONS, rig
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -52,6 +52,15 @@ def test_a_deploy_and_the_way_back_under_load(kafka_broker, tmp_path):
             run.watch(4.0)
             run.kill(1)
             run.watch(4.0)
+        run.finish()
+
+
+def test_a_source_that_grows_under_load_is_read_to_its_last_record(kafka_broker, tmp_path):
+    with rig(kafka_broker.bootstrap, tmp_path, workers=2) as run:
+        run.watch(2.0)
+        run.grow(PARTITIONS + 3)
+        run.watch(15.0)
+        run.kill()
         run.finish()
 
 

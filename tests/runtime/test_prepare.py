@@ -87,11 +87,18 @@ async def test_a_new_dead_letter_topic_goes_by_the_brokers_clock(admin):
     assert config["message.timestamp.type"] == "LogAppendTime"
 
 
-async def test_a_source_that_grew_is_refused_before_it_tears_keys_from_their_state(admin):
+async def test_a_source_that_grew_takes_no_key_from_its_state(admin):
     await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
     plan = counting().plan()
     await prepare(plan, admin)
     await admin.add_partitions("views", 5)
-    with pytest.raises(Misconfigured) as refused:
-        await prepare(plan, admin)
-    assert "has 3 partitions, the pipeline needs 5" in refused.value.problem
+    told = [each.detail for each in (await inspect(plan, admin)).findings]
+    assert "3 partitions, will have 5: a source has grown" in told
+    prepared = await prepare(plan, admin)
+    assert {stage.name: stage.partitions for stage in prepared.plan.stages} == {"views": 5, "page_of": 3}
+    counts = await admin.partitions([*plan.shuffles(), *plan.changelogs()])
+    assert counts == {
+        "pages.page_of.shuffle.1": 3,
+        "pages.views.changelog.1": 5,
+        "pages.page_of.changelog.1": 3,
+    }

@@ -1,0 +1,77 @@
+"""growth: a source that gets more partitions while its pipeline runs.
+
+A stage without state takes them over by itself: the worker ends its span, prepares the cluster for the new count (its
+changelog grows, shuffles keep theirs) and goes on with a new plan, in the same process. Others notice earlier or later; until
+then each says in the group which tasks it knows, and gets no others. Where state depends on the count, keys have moved
+away from it: that is told again and again, nothing of the new partitions is read, and the old ones go on.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+import structlog
+
+from streamkit.errors import StreamkitError
+from streamkit.graph.plan import Plan
+from streamkit.graph.stage import Stage
+from streamkit.kafka.ports import Admin
+from streamkit.runtime.agent import Agent
+from streamkit.runtime.lost import BEGIN_ANEW
+
+log = structlog.get_logger()
+
+# One small request per look: a new partition is noticed well within a minute.
+LOOK_S = 20.0
+# How often what needs a person is told.
+TELL_S = 600.0
+
+
+def grown_stages(plan: Plan, counts: Mapping[str, int]) -> list[Stage]:
+    """The stages of a resolved plan that read a source with more partitions than they know of."""
+    return [
+        stage
+        for stage in plan.stages
+        if any(
+            each.kind == "source" and counts.get(each.topic, 0) > (each.partitions or 0)
+            for each in stage.inputs
+        )
+    ]
+
+
+async def run_until_grown(agent: Agent, admin: Admin) -> bool:
+    """Run an agent to its end; whether it ended because the pipeline needs a plan with more tasks."""
+    watching = asyncio.create_task(_watch(agent, admin), name="growth")
+    try:
+        await agent.run()
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+    return not watching.cancelled() and watching.exception() is None
+
+
+async def _watch(agent: Agent, admin: Admin) -> None:
+    """Return, and stop the agent, when partitions have come that a new plan can take over."""
+    plan = agent.roster.plan
+    loop = asyncio.get_running_loop()
+    told_at_s = float("-inf")
+    while True:
+        await asyncio.sleep(LOOK_S)
+        counts: Mapping[str, int] = {}
+        with contextlib.suppress(StreamkitError):
+            counts = await admin.partitions(plan.sources())
+        stages = grown_stages(plan, counts)
+        bound = [stage for stage in stages if stage.stores]
+        if stages and not bound:
+            log.info(
+                "a source has more partitions: they are taken over", stages=[each.name for each in stages]
+            )
+            agent.stop()
+            return
+        if bound and loop.time() - told_at_s > TELL_S:
+            told_at_s = loop.time()
+            log.error(
+                "a source has more partitions than there is state for: the new ones are not read",
+                stages=[each.name for each in bound],
+                hint=f"read it through key_by, in a pipeline of a new name; or\n{BEGIN_ANEW}",
+            )
