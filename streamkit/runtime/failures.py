@@ -57,6 +57,8 @@ class Failures:
             task.condemned.setdefault(partition, {})[failed.record.offset] = reason
         if not is_undone:
             return _run_again(task)
+        if failed.step == STATE and not self._policy.retries:
+            _acquit(task)
         self.put_aside(task, partition, failed.record, reason)
         return Verdict.SET_ASIDE
 
@@ -188,6 +190,14 @@ def _step(cause: BaseException) -> str:
     """The step in which a result or a timer failed; they are not decoded, so what no step raised came of their state."""
     step = failing_step(cause)
     return STATE if step == DECODE else step
+
+
+def _acquit(task: Task) -> None:
+    """Let all be run again that failed while the span went on over state that could not be stored: it may be why."""
+    for condemned in task.condemned.values():
+        condemned.clear()
+    task.condemned_timers.clear()
+    task.muted.clear()
 
 
 def _run_again(task: Task) -> Verdict:

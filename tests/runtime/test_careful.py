@@ -179,6 +179,29 @@ def test_a_record_whose_state_cannot_be_stored_is_a_dead_letter(user, store, tex
         assert harness.read(COUNTS) == [Count("a", 28)]
 
 
+class Following(Storing):
+    """Fails on what a record before it has left in the state."""
+
+    def on_record(self, value: View, ctx: sk.Context[str, Count]) -> None:
+        self.kept.put(str(self.views.get()), [])
+        if self.views.get() > 1 << 63:
+            raise ValueError("what is this?")
+        super().on_record(value, ctx)
+
+
+def test_a_record_that_failed_only_because_of_the_state_before_it_is_not_set_aside():
+    pipeline = sk.pipeline("following")
+    pipeline.read_keyed(VIEWS).process(Following(), name="following").write(COUNTS)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.crash()
+        harness.send(VIEWS, View("a"), View("a", "beyond"), View("a"), View("a"), key="a")
+        harness.restart()  # now all of them are read at once
+        harness.run()
+        assert check_running_counts(harness.read(COUNTS)) == {"a": 3}
+        (letter,) = harness.dead_letters()
+        assert letter.headers["streamkit.step"] == b"state"
+
+
 def test_a_sum_beyond_64_bits_is_a_dead_letter_of_the_record_that_made_it():
     numbers, sums = sk.topic("numbers", int), sk.topic("sums", int)
     pipeline = sk.pipeline("sums")

@@ -13,10 +13,11 @@ import msgspec
 
 from tests.simulation import mutations_of_clients as clients
 from tests.simulation import mutations_of_endings as endings
+from tests.simulation import mutations_of_failures as failures
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
-from tests.simulation.scenario import DEPLOYED_FROM, FAIR, LOOSE_FROM, TIMED_FROM, Bias
+from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, FAIR, LOOSE_FROM, TIMED_FROM, Bias
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -149,6 +150,11 @@ MUTANTS = (
     Mutant("timers loaded once", time.timers_loaded_once, TIMED_FROM),
     Mutant("timers fire late", time.timers_fire_late, TIMED_FROM),
     Mutant("announced before it is told", time.announced_before_it_is_told, TIMED_FROM),
+    Mutant("undone record keeps its state", failures.undone_record_keeps_its_state, FAILING_FROM),
+    Mutant("undone record keeps its output", failures.undone_record_keeps_its_output, FAILING_FROM),
+    Mutant("undone record keeps its timers", failures.undone_record_keeps_its_timers, FAILING_FROM),
+    Mutant("undone record takes others along", failures.undone_record_takes_others_along, FAILING_FROM),
+    Mutant("unstorable state is not found", failures.state_that_cannot_be_stored_is_not_found, FAILING_FROM),
     Mutant("channels not committed", time.channels_not_committed, TIMED_FROM + 11),
 )
 

@@ -15,9 +15,13 @@ from streamkit.model.duration import milliseconds
 from streamkit.operators.process import Timer
 from streamkit.windows import Window, session, tumbling
 
-Fate = Literal["fine", "drop", "raise_early", "raise_late", "flaky", "undecodable", "ghost"]
+Fate = Literal[
+    "fine", "drop", "raise_early", "raise_late", "flaky", "unwritable", "too_large", "undecodable", "ghost"
+]
 # How often a flaky record fails before it passes: an error policy must allow as many retries.
 FLAKES = 2
+# More than a changelog takes in one record.
+TOO_LARGE = "x" * 1_200_000
 # What an operator keeps of a key beside its count: the numbers of its last records.
 RECENT = 3
 # Event time: how far records of one partition may be out of order, and how long its buckets and session gaps are.
@@ -77,6 +81,8 @@ class Tally(sk.Operator[str, Event, Out]):
     n = sk.value(int, 0)
     last = sk.map_of(str, int)
     recent = sk.map_of(int, int)
+    # Never set by a record that may stay.
+    bulk = sk.value(str)
     # Set by every other record, and cleared by the one after it.
     mark = sk.value(int, 0)
 
@@ -98,6 +104,10 @@ class Tally(sk.Operator[str, Event, Out]):
             self.mark.set(value.seq)
         ctx.emit(Out(value.source, value.key, value.seq, n, previous, recent, mark))
         fail_late(value, self.flakes)
+        if value.fate == "unwritable":
+            self.n.set(1 << 70)
+        if value.fate == "too_large":
+            self.bulk.set(TOO_LARGE)
 
 
 class Retally(sk.Operator[str, Out, Out]):
@@ -174,6 +184,8 @@ class Shape(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ("left",)
     out: type = Out
     fails_late: bool = False
+    # Whether a record can leave state that cannot be stored.
+    spoils: bool = False
     is_timed: bool = False
 
 
@@ -284,9 +296,9 @@ TIMED_SHAPES = (
 SHAPES = (
     Shape("count", _count, out=int),
     Shape("latest", _latest, out=int, fails_late=True),
-    Shape("process", _process, fails_late=True),
-    Shape("two_shuffles", _two_shuffles, fails_late=True),
-    Shape("union", _process, sources=("left", "right"), fails_late=True),
+    Shape("process", _process, fails_late=True, spoils=True),
+    Shape("two_shuffles", _two_shuffles, fails_late=True, spoils=True),
+    Shape("union", _process, sources=("left", "right"), fails_late=True, spoils=True),
     Shape("stateless", _stateless),
-    Shape("keyed", _keyed, fails_late=True),
+    Shape("keyed", _keyed, fails_late=True, spoils=True),
 )

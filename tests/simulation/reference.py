@@ -15,6 +15,9 @@ from tests.simulation.scenario import Scenario
 Written = Mapping[str, list[tuple[int, object]]]
 Letter = tuple[str, str, int]
 
+# Fates that end among the dead letters.
+SET_ASIDE = ("undecodable", "raise_early", "raise_late", "unwritable", "too_large")
+
 # Acts after which a worker is surely dead before another one has its tasks.
 CRASHES = ("kill", "kill_at", "stop", "join", "compact", "lose_disk")
 
@@ -26,16 +29,16 @@ def events(scenario: Scenario) -> list[Event]:
 
 def good(scenario: Scenario) -> list[Event]:
     """The input records that must have an effect."""
-    bad = ("drop", "undecodable", "raise_early", "raise_late")
-    return [event for event in events(scenario) if event.fate not in bad]
+    return [event for event in events(scenario) if event.fate not in ("drop", *SET_ASIDE)]
 
 
 def letters(scenario: Scenario) -> list[Letter]:
     """The input records that must lie among the dead letters, sorted."""
     if scenario.policy.action == "skip":
         return []
-    bad = ("undecodable", "raise_early", "raise_late")
-    return sorted((event.source, event.key, event.seq) for event in events(scenario) if event.fate in bad)
+    return sorted(
+        (event.source, event.key, event.seq) for event in events(scenario) if event.fate in SET_ASIDE
+    )
 
 
 def check_output(scenario: Scenario, written: Written) -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 
-from tests.simulation.scenario import LOOSE_FROM, TIMED_FROM
+from tests.simulation.scenario import FAILING_FROM, LOOSE_FROM, TIMED_FROM
 from tests.simulation.simulate import Verdict, quiet, simulate
 
 PROGRESS_EVERY_S = 5.0
@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--timed", action="store_true", help="pipelines that live by event time")
     parser.add_argument("--loose", action="store_true", help="guarantees without transactions")
+    parser.add_argument("--failing", action="store_true", help="many records that fail")
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--verbose", action="store_true", help="print everything that happens (one seed)")
     parser.add_argument("--first", action="store_true", help="stop at the first failure")
@@ -27,7 +28,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.seed is not None:
         return run_one(options.seed, verbose=options.verbose)
-    start = options.start + (LOOSE_FROM if options.loose else TIMED_FROM if options.timed else 0)
+    families = {options.timed: TIMED_FROM, options.loose: LOOSE_FROM, options.failing: FAILING_FROM}
+    start = options.start + families.get(True, 0)
     seeds = range(start, start + options.seeds)
     return run_many(seeds, jobs=options.jobs, first=options.first)
 

@@ -37,6 +37,8 @@ LOOSE_FROM = 2_000_000
 FORGETFUL_SHARE = 0.4
 # Seeds from here on see a new version of their pipeline come, worker by worker.
 DEPLOYED_FROM = 3_000_000
+# Seeds from here on have many records that fail, in a row and in every way.
+FAILING_FROM = 4_000_000
 # How many of the seeds may hand records over in memory.
 LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
@@ -139,7 +141,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     chance = stream(seed, "scenario")
     shape = chance.choice([shape for shape in _shapes(seed) if not bias.shapes or shape.name in bias.shapes])
     partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
-    deployed = stream(seed, "deploy") if seed >= DEPLOYED_FROM else None
+    deployed = stream(seed, "deploy") if DEPLOYED_FROM <= seed < FAILING_FROM else None
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
     settings = _settings(chance, _guarantee(seed), is_local=stream(seed, "local").random() < LOCAL_SHARE)
@@ -159,7 +161,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
         marker_delay_s_max=chance.choice((0.0, 0.01, 0.2, 0.5)),
         survives=chance.choice(("all", "some", "some", "none")),
         batch_bytes_max=_batch_bytes_max(seed),
-        loads=_loads(stream(seed, "load"), shape, partitions, span_s, flaky=retries >= FLAKES),
+        loads=_loads(seed, shape, partitions, span_s, flaky=retries >= FLAKES),
         actions=tuple(
             sorted(
                 (
@@ -174,6 +176,8 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
 
 
 def _shapes(seed: int) -> tuple[Shape, ...]:
+    if seed >= FAILING_FROM:
+        return tuple(shape for shape in (*SHAPES, *TIMED_SHAPES) if shape.fails_late)
     if seed >= DEPLOYED_FROM:
         return SHAPES
     if seed >= LOOSE_FROM:
@@ -189,7 +193,7 @@ def _guarantee(seed: int) -> GuaranteeName:
 
 def _batch_bytes_max(seed: int) -> int:
     """Small ones where no transaction holds several together: a crash may come between any two."""
-    if seed < LOOSE_FROM:
+    if seed < LOOSE_FROM or seed >= FAILING_FROM:
         return BATCH_BYTES_MAX
     return stream(seed, "batches").choice((1, 200, BATCH_BYTES_MAX))
 
@@ -214,14 +218,24 @@ def _settings(chance: Random, guarantee: GuaranteeName, *, is_local: bool) -> Se
     )
 
 
-def _loads(
-    chance: Random, shape: Shape, partitions: dict[str, int], span_s: float, *, flaky: bool
-) -> tuple[Load, ...]:
-    """The input, in order of time; records of one key stay in order."""
+def _fates(chance: Random, seed: int, shape: Shape, *, flaky: bool) -> list[Fate]:
+    """What becomes of a record, by chance."""
     fates: list[Fate] = ["fine"] * chance.choice((10, 30, 100)) + ["drop", "undecodable", "raise_early"]
-    burst = chance.choice((3, 8, 30))
     if shape.fails_late:
         fates += ["raise_late"] + ["flaky"] * 2 * flaky
+    if seed >= FAILING_FROM:
+        fates += ["raise_late"] * chance.choice((5, 30, 200))
+        fates += ["unwritable", "too_large"] * (chance.choice((1, 5)) if shape.spoils else 0)
+    return fates
+
+
+def _loads(
+    seed: int, shape: Shape, partitions: dict[str, int], span_s: float, *, flaky: bool
+) -> tuple[Load, ...]:
+    """The input, in order of time; records of one key stay in order."""
+    chance = stream(seed, "load")
+    fates = _fates(chance, seed, shape, flaky=flaky)
+    burst = chance.choice((3, 8, 30))
     keys = [f"k{number}" for number in range(chance.randint(1, 8))]
     seqs: dict[tuple[str, str], int] = {}
     loads = []

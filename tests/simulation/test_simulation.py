@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import DEPLOYED_FROM, LOOSE_FROM, TIMED_FROM, TRAPS
+from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, LOOSE_FROM, TIMED_FROM, TRAPS
 from tests.simulation.simulate import quiet, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +16,7 @@ SEEDS = 500
 TIMED_SEEDS = 200
 LOOSE_SEEDS = 150
 DEPLOYED_SEEDS = 100
+FAILING_SEEDS = 100
 CHUNK = 50
 faults: Counter[str] = Counter()
 
@@ -43,6 +44,11 @@ def test_at_least_once_loses_nothing_and_at_most_once_repeats_nothing(start: int
 
 @pytest.mark.parametrize("start", range(DEPLOYED_FROM, DEPLOYED_FROM + DEPLOYED_SEEDS, CHUNK))
 def test_two_versions_live_side_by_side_under_every_fault(start: int) -> None:
+    test_every_invariant_holds_under_every_fault(start)
+
+
+@pytest.mark.parametrize("start", range(FAILING_FROM, FAILING_FROM + FAILING_SEEDS, CHUNK))
+def test_many_records_that_fail_hold_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
 
 

@@ -1,0 +1,59 @@
+"""Deliberate faults where records fail: what is undone, and what comes behind it."""
+
+from typing import Any
+
+from streamkit.runtime.careful import Careful
+from streamkit.runtime.ingest import FetchedIntake
+from streamkit.state.record_layer import RecordLayer
+from streamkit.state.timers import TimerCells
+from streamkit.state.values import ValueFormat
+
+
+def undone_record_keeps_its_state(patch: Any) -> None:
+    """What a failed record has changed is settled with the next one."""
+
+    def broken(self: RecordLayer) -> None:
+        for timers in self._timers:
+            timers.undo()
+
+    patch(RecordLayer, "undo", broken)
+
+
+def undone_record_keeps_its_output(patch: Any) -> None:
+    """What a failed record has sent out goes out with the next one."""
+    undo = Careful.undo
+
+    def broken(self: Careful) -> None:
+        sent = list(self._sent)
+        undo(self)
+        self._sent.extend(sent)
+
+    patch(Careful, "undo", broken)
+
+
+def undone_record_keeps_its_timers(patch: Any) -> None:
+    """Timers that a failed record has set come due."""
+    patch(TimerCells, "undo", TimerCells.settle)
+
+
+def undone_record_takes_others_along(patch: Any) -> None:
+    """Those behind a failed record in its slice are passed over."""
+    run = FetchedIntake._run_one_by_one
+
+    def broken(self: FetchedIntake, records: Any, condemned: Any, failures: Any) -> Any:
+        for record in records:
+            before = failures.set_aside
+            verdict = run(self, [record], condemned, failures)
+            if verdict is not None or self.is_paused:
+                return verdict
+            if failures.set_aside > before:
+                self._advance(records[-1].offset + 1)
+                return None
+        return None
+
+    patch(FetchedIntake, "_run_one_by_one", broken)
+
+
+def state_that_cannot_be_stored_is_not_found(patch: Any) -> None:
+    """Nobody looks whether a row fits into the changelog before the span ends."""
+    patch(ValueFormat, "require_storable", lambda *_given: None)
