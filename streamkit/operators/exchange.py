@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.codec.codec import ENCODE_ERRORS
+from streamkit.codec.codec import ENCODE_ERRORS, Codec
+from streamkit.codec.exact import checking, exact_class
 from streamkit.codec.naming import type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import EncodeError, UserCodeError
@@ -18,6 +19,8 @@ _ENCODE_VALUE = (
     "except ENCODE_ERRORS as error:",
     "    raise bad_value(value, error) from error",
 )
+# Only where the type has one class: a value of another may still be of the type, and is looked at more closely.
+_CHECK_VALUE = ("if type(value) is not exact: check(value)",)
 _ENCODE_KEY = (
     "try:",
     "    out_key = encode_key(new_key)",
@@ -58,14 +61,18 @@ class WriteStep(InlineStep, frozen=True):
             "bad_value": self._unwritable_value,
             "ENCODE_ERRORS": ENCODE_ERRORS,
         }
+        checked, more = checked_lines(self.value_type, codec, self._unwritable_value)
+        names |= more
         if self.key_fn is None:
-            return Code(self.name, (*_ENCODE_VALUE, "out_key = key", *out.lines), names, is_end=True)
+            return Code(
+                self.name, (*checked, *_ENCODE_VALUE, "out_key = key", *out.lines), names, is_end=True
+            )
         names |= {
             "key_fn": self.key_fn,
             "encode_key": nullable(key_codec(self.key_type).encode),
             "bad_key": self._unwritable_key,
         }
-        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *_ENCODE_VALUE, *out.lines)
+        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *checked, *_ENCODE_VALUE, *out.lines)
         return Code(self.name, lines, names, is_end=True)
 
     def _output(self, scope: Scope) -> Code:
@@ -104,11 +111,14 @@ class ShuffleStep(InlineStep, frozen=True):
     def code(self, scope: Scope) -> Code:
         """As `InlineStep.code`."""
         out = scope.output(self.topic)
+        codec = internal_codec(self.value_type)
+        checked, more = checked_lines(self.value_type, codec, self._unwritable_value)
         names = {
             **out.names,
+            **more,
             "key_fn": self.key_fn,
             "encode_key": key_codec(self.key_type).encode,
-            "encode": internal_codec(self.value_type).encode,
+            "encode": codec.encode,
             "no_key": self._no_key,
             "bad_key": self._unwritable_key,
             "bad_value": self._unwritable_value,
@@ -119,6 +129,7 @@ class ShuffleStep(InlineStep, frozen=True):
             "if new_key is None:",
             "    raise no_key()",
             *_ENCODE_KEY,
+            *checked,
             *_ENCODE_VALUE,
             *out.lines,
         )
@@ -146,6 +157,16 @@ class ShuffleStep(InlineStep, frozen=True):
             detail=str(error),
             hint="use a msgspec.Struct, a dataclass, or builtins; integers have 64 bits",
         )
+
+
+def checked_lines(
+    value_type: Any, codec: Codec, refuse: Callable[[Any, Exception], Exception]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The statements that refuse a value of another type, and what they mention; none if no class tells."""
+    exact = exact_class(value_type)
+    if exact is None:
+        return (), {}
+    return _CHECK_VALUE, {"exact": exact, "check": checking(codec, refuse)}
 
 
 def nullable(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes | None]:

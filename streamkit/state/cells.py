@@ -17,7 +17,7 @@ from streamkit.model.keys import GroupPrefixes
 from streamkit.state.keys import KEY_AT, StateKeys, WindowKeys, map_key_prefix, split_map_key
 from streamkit.state.map_keys import EVERYTHING, KeyRange, key_range, map_key_format
 from streamkit.state.spec import StoreSpec
-from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
+from streamkit.state.values import ENCODE_ERRORS, ValueFormat, shown, unwritable
 
 # Encoded map keys per prefix: which entries of a map a span has changed.
 Touched = dict[bytes, dict[bytes, None]]
@@ -97,7 +97,7 @@ class ValueCells:
             EncodeError: a value cannot be written; the span cannot be committed.
         """
         cache, keys = self.cache, self._keys
-        header, pack = self._format.header, self._format.pack
+        header, pack, exact = self._format.header, self._format.pack, self._format.exact
         deleted = []
         key = None
         try:
@@ -107,7 +107,9 @@ class ValueCells:
                     deleted.append(key)
                     rows[keys[key]] = None
                 else:
-                    rows[keys[key]] = header + pack(value)
+                    rows[keys[key]] = data = header + pack(value)
+                    if type(value) is not exact and exact is not None:
+                        self._format.require_type(shown(key), data)
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, key, error) from error
         self.dirty.clear()
@@ -253,7 +255,7 @@ class MapCells:
         Raises:
             EncodeError: a value cannot be written; the span cannot be committed.
         """
-        header, pack = self._format.header, self._format.pack
+        header, pack, exact = self._format.header, self._format.pack, self._format.exact
         removed = []
         key = b""
         try:
@@ -268,7 +270,9 @@ class MapCells:
                         removed.append((key, encoded))
                         rows[prefix + encoded] = None
                     else:
-                        rows[prefix + encoded] = header + pack(value)
+                        rows[prefix + encoded] = data = header + pack(value)
+                        if type(value) is not exact and exact is not None:
+                            self._format.require_type(shown(key), data)
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, key, error) from error
         self._dirty.clear()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from streamkit.codec.exact import exact_class
 from streamkit.errors import EncodeError, InvalidPipeline, Misconfigured, StateCorrupt
 from streamkit.state.spec import StoreSpec
 
@@ -32,7 +33,7 @@ class ValueFormat:
     packing an integer.
     """
 
-    __slots__ = ("_decode", "_spec", "_version", "header", "pack")
+    __slots__ = ("_decode", "_spec", "_version", "exact", "header", "pack")
 
     def __init__(self, spec: StoreSpec) -> None:
         """Check what can be checked before the first value.
@@ -50,6 +51,8 @@ class ValueFormat:
         self._version = spec.version
         self._spec = spec
         self._decode: Callable[[bytes], Any] = _typed_decoder(spec)
+        # The class that values have, if there is one: others are read back before they are kept.
+        self.exact = exact_class(spec.value_type)
 
     def encode(self, value: Any) -> bytes:
         """The bytes of `value`.
@@ -90,12 +93,20 @@ class ValueFormat:
                 where=f"key {shown(key)}",
                 hint="keep less in one value: a map (map_of) stores each entry on its own; or raise max.message.bytes of the changelog topic",
             )
+        self.require_type(shown(key), data)
+
+    def require_type(self, key: str, data: bytes) -> None:
+        """Refuse bytes which `encode` made of a value that is not of the declared type.
+
+        Raises:
+            EncodeError: with the store and the key in it.
+        """
         try:
             self.decode(data)
         except (Misconfigured, StateCorrupt) as error:
             raise EncodeError(
                 f'a value of store "{self._spec.name}" is not of the declared type',
-                where=f"key {shown(key)}",
+                where=f"key {key}",
                 detail=error.detail,
                 hint="set values of the type that the state was declared with",
             ) from error
