@@ -148,6 +148,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # parent each takes the next port.
     metrics_port: int | None = None
 
+    # A worker that starts before its broker waits this long: a broker and its machine are up in less.
+    start_timeout_s: float = 60.0
     # SIGTERM: finish the span, commit and leave within this time.
     drain_timeout_s: float = 20.0
 

@@ -7,8 +7,10 @@ from typing import Any
 from cyclopts import App
 
 import streamkit as sk
+from streamkit.cli.ending import EXIT_ALL_DEAD
 from streamkit.cli.main import command_line
 from streamkit.config import Settings
+from streamkit.runtime.processes import EXIT_KILLED, EXIT_PERSON_MUST_ACT, EXIT_TRY_AGAIN
 from streamkit.testing import Harness
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,6 +70,15 @@ def test_the_settings_table_names_every_setting_with_its_default() -> None:
 def test_the_command_table_names_every_command() -> None:
     told = [name for name, _, _ in ROW.findall(section("Operations"))]
     assert sorted(told) == sorted(commands(command_line(), "streamkit"))
+
+
+def test_the_table_of_exit_codes_names_every_code_that_is_used() -> None:
+    told = {
+        int(code)
+        for row in re.findall(r"^\| ([\d, ]+) \|", section("Operations"), re.MULTILINE)
+        for code in row.split(",")
+    }
+    assert told == {0, 1, 2, 3, EXIT_ALL_DEAD, EXIT_TRY_AGAIN, EXIT_PERSON_MUST_ACT, EXIT_KILLED}
 
 
 def test_every_make_target_that_is_named_exists() -> None:

@@ -1,6 +1,7 @@
 """The command line: `streamkit <noun> <verb>`. Here are only the table of contents and the way errors end.
 
-Exit codes: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 130 ended by a second Ctrl-C.
+Exit codes are those of the README's table: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 65 nothing
+but dead letters, 130 ended by a second Ctrl-C or because the clean end took too long.
 """
 
 import importlib
@@ -25,7 +26,8 @@ EPILOGUE = """
 Data goes to standard output, talk to standard error. A command that changes something prints its plan and acts only
 with `--execute`. Every setting can also be given as `STREAMKIT_<NAME>`. `--debug` adds Python tracebacks.
 
-Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-code`).
+Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-code`), 65 every record of a bounded pipeline
+became a dead letter, 130 ended by a second Ctrl-C or after `drain_timeout_s`.
 """
 
 # One file each; it has the `app` of its noun.

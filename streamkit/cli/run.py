@@ -12,16 +12,20 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from streamkit.cli.connect import connected
+from streamkit.cli.ending import tell_end
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, StateDir, Target
 from streamkit.cli.output import OutputFormat, say_error
 from streamkit.config import GuaranteeName, Settings
 from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
+from streamkit.kafka.log import KafkaLog
+from streamkit.runtime.arrive import wait_for_broker
+from streamkit.runtime.outcome import Outcome, finished, is_bounded
 from streamkit.runtime.prepare import prepare
 from streamkit.runtime.processes import Processes, end_with_parent, exit_code, worker_number
 from streamkit.runtime.slot import take_slot
-from streamkit.runtime.worker import run_worker
+from streamkit.runtime.worker import Ending, run_worker
 from streamkit.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -123,20 +127,22 @@ def run(
         return _run_child(target, settings, number)
     plan = load_pipeline(target).plan()
     if workers > 1:
-        asyncio.run(_make_ready(plan, settings))
+        before = asyncio.run(_make_ready(plan, settings))
+        if before is not None:
+            return tell_end(plan, Ending(before, was_finished=True), output)
     log.info("pipeline loaded", pipeline=plan.name, source=target, stages=len(plan.stages))
     log.info("settings", brokers=settings.brokers, guarantee=settings.guarantee, state=settings.state_dir)
     log.info("press Ctrl-C to commit and quit", workers=workers)
     if workers == 1:
-        _run_here(plan, settings)
-        return 0
+        ending = _run_here(plan, settings)
+        return 0 if ending is None else tell_end(plan, ending, output)
     command = _child_command(target, running, cluster, output)
-    return asyncio.run(Processes(command, workers, settings).run())
+    return asyncio.run(_run_children(plan, settings, command, workers, output))
 
 
-def _run_here(plan: Plan, settings: Settings) -> None:
+def _run_here(plan: Plan, settings: Settings) -> Ending | None:
     try:
-        uvloop.run(run_worker(plan, settings))
+        return uvloop.run(run_worker(plan, settings))
     except StreamkitError:
         raise
     except Exception:
@@ -157,11 +163,32 @@ def _run_child(target: str, settings: Settings, number: int) -> int:
     return 0
 
 
-async def _make_ready(plan: Plan, settings: Settings) -> None:
-    """Fail once, here, for what would make every worker fail; create once what every worker would."""
+async def _make_ready(plan: Plan, settings: Settings) -> Outcome | None:
+    """Fail once, here, for what would make every worker fail; create once what every worker would.
+
+    Returns what became of a bounded pipeline that has finished already.
+    """
     take_slot(Path(settings.state_dir) / plan.name).release()
-    async with connected(settings) as cluster:
+    cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
+    try:
+        await wait_for_broker(cluster.connect, settings)
         await prepare(plan, cluster.admin(), settings)
+        return await finished(plan, cluster)
+    finally:
+        await cluster.close()
+
+
+async def _run_children(
+    plan: Plan, settings: Settings, command: list[str], workers: int, output: OutputFormat
+) -> int:
+    """Several workers; the end of a bounded pipeline is told once, for all of them."""
+    processes = Processes(command, workers, settings)
+    code = await processes.run()
+    if code or processes.was_stopped or not is_bounded(plan):
+        return code
+    async with connected(settings) as cluster:
+        outcome = await finished(plan, cluster, has_just_run=True)
+    return 0 if outcome is None else tell_end(plan, Ending(outcome, was_finished=False), output)
 
 
 def _child_command(target: str, running: Running, cluster: Cluster, output: OutputFormat) -> list[str]:

@@ -6,7 +6,6 @@ not handed out; and connections receive as `frames.py` tells.
 """
 
 import asyncio
-import logging
 import random
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,8 +15,7 @@ from aiokafka.errors import KafkaError, NodeNotReadyError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from streamkit.kafka.frames import receive_whole
-
-_log = logging.getLogger(__name__)
+from streamkit.kafka.outage import Outage
 
 # Where the client keeps the connection by which it found the cluster, until it knows a broker that is up.
 _BOOTSTRAP = ("bootstrap", ConnectionGroup.DEFAULT)
@@ -28,6 +26,7 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self._outage = Outage(str(arguments.get("bootstrap_servers", "")))
         self._locks: WeakValueDictionary[tuple[Any, int], asyncio.Lock] = WeakValueDictionary()
 
     def connected(self, node_id: int, group: int) -> Any | None:
@@ -66,6 +65,7 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
         request = MetadataRequest(list(topics or ()), allow_auto_topic_creation=False)
         nodes = [broker.nodeId for broker in self.cluster.brokers()]
         nodes += [_BOOTSTRAP[0]] if _BOOTSTRAP in self._conns else []
+        trouble = "no connection"
         for node_id in random.sample(nodes, len(nodes)):
             connection = await self._get_conn(node_id)
             if connection is None:
@@ -74,14 +74,15 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
                 metadata = await connection.send(request)
             # RuntimeError is uvloop's word for a transport that was closed a moment ago.
             except (KafkaError, TimeoutError, RuntimeError) as error:
-                _log.warning("broker %s gave no metadata: %r", node_id, error)
+                trouble = f"broker {node_id}: {error!r}"
                 continue
             if not metadata.brokers:
                 return False
+            self._outage.over()
             cluster_metadata.update_metadata(metadata)
             if _BOOTSTRAP in self._conns:
                 self._conns.pop(_BOOTSTRAP).close()
             return True
-        _log.error("no broker gives metadata, of %s", nodes)
+        self._outage.failed(trouble)
         cluster_metadata.failed_update(None)
         return False

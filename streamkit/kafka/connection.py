@@ -51,7 +51,8 @@ NoAnswer = (
 LOOK_AGAIN_S = 0.25
 
 # The client logs requests, SASL bytes included, at DEBUG: never let it.
-logging.getLogger("aiokafka").setLevel(logging.WARNING)
+_client_log = logging.getLogger("aiokafka")
+_client_log.setLevel(max(_client_log.level, logging.WARNING))
 
 
 class Lane(IntEnum):

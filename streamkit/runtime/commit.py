@@ -24,6 +24,7 @@ from streamkit.operators.step import Push
 from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.careful import guarded
+from streamkit.runtime.counts import RECORDS_OUT
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
@@ -103,6 +104,8 @@ class Committer:
             if self._outbox.is_filled:
                 raise Bug("there are results, and no task that they are of")
             return
+        # Results have no task of their own here; the first stands for all, since the counts of tasks are added up.
+        moved[0].clock.counts[RECORDS_OUT] += self._outbox.results
         frozen = [self._freeze(task) for task in moved]
         positions = {
             at: Position(offset, str(part.task.span))

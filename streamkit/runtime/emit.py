@@ -191,6 +191,11 @@ class Lane:
             count for partition, count in enumerate(self.counts) if partition not in self._doors
         )
 
+    @property
+    def records(self) -> int:
+        """How many records wait here; of a lane without doors."""
+        return sum(self.counts) + sum(batch.count for batch in self.full)
+
     def take(self) -> list[OutBatch]:
         """All batches, in order within each partition; the lane is empty afterwards."""
         for partition in range(len(self.batches)):
@@ -220,6 +225,11 @@ class Outbox:
     def is_filled(self) -> bool:
         """Whether records wait for the commit."""
         return any(lane.is_filled for lane in self._lanes.values())
+
+    @property
+    def results(self) -> int:
+        """How many records for others wait for the commit."""
+        return sum(self._lanes[topic].records for topic in self._sinks)
 
     def lane(self, topic: str, partitions: int) -> Lane:
         """The lane of a topic; made at the first call."""

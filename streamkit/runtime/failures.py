@@ -19,6 +19,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import DECODE, STATE
 from streamkit.runtime.chain import RecordFailed, failing_step
+from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.failure_log import FailureLog
 from streamkit.runtime.letters import Letters, reason_of
 from streamkit.runtime.task import Condemned, Place, Task
@@ -68,7 +69,7 @@ class Failures:
         at = f"{partition}@{stretch.offset}"
         if not self._is_given_up(task, (partition, stretch.offset), reason):
             return self._patience(task, reason, at, is_undone=True)
-        self.set_aside += 1
+        self._count(task)
         is_skipped = self._policy.action == "skip"
         outcome = "skipped" if is_skipped else "dead letter"
         self.log.tell(
@@ -153,7 +154,7 @@ class Failures:
     def put_aside(self, task: Task, partition: TopicPartition, record: LogRecord, reason: Condemned) -> None:
         """Write the dead letter into the span, or only count it when the policy says skip."""
         at = f"{partition}@{record.offset}"
-        self.set_aside += 1
+        self._count(task)
         if self._policy.action == "skip":
             self.log.tell("record failed", task, reason, outcome="skipped", at=at, traceback=reason.traceback)
         else:
@@ -163,7 +164,7 @@ class Failures:
     def put_result_aside(self, task: Task, key: bytes | None, value: object, timestamp: int) -> None:
         """As `put_aside`, for a muted result."""
         reason = task.muted[key]
-        self.set_aside += 1
+        self._count(task)
         self.log.tell("result failed", task, reason)
         if self._policy.action != "skip":
             self._letters.of_result(task.id, key, value, timestamp, reason)
@@ -173,12 +174,16 @@ class Failures:
         reason = task.condemned_timers.get((store, timer))
         if reason is None:
             return False
-        self.set_aside += 1
+        self._count(task)
         task.timers_set_aside.add((store, timer))
         self.log.tell("timer failed", task, reason, time=timer.time)
         if self._policy.action != "skip":
             self._letters.of_timer(task.id, timer, reason)
         return True
+
+    def _count(self, task: Task) -> None:
+        self.set_aside += 1
+        task.clock.counts[DEAD_LETTERS] += 1
 
     def delay_s(self, task: Task, settings: Settings) -> float:
         """How long a task waits before its record is tried again."""

@@ -18,6 +18,7 @@ from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import STATE, TIMERS_AT_ONCE, begin_slice, end_slice
 from streamkit.runtime.careful import guarded
 from streamkit.runtime.chain import Paused, RecordFailed, failed_behind
+from streamkit.runtime.counts import RECORDS_IN
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.fetched import FetchedRecords
 from streamkit.runtime.task import Condemned, Task
@@ -107,6 +108,7 @@ class FetchedIntake(Intake):
         if source is not None and source.end is not None:
             self._next_offset = min(source.end, batch.next_offset)
         self._fetched = FetchedRecords(batch, self._next_offset)
+        self._is_source = task.inputs[batch.partition].kind == "source"
         # Records taken from the batch that still wait: those behind one that was set aside.
         self._waiting: list[LogRecord] = []
 
@@ -122,6 +124,14 @@ class FetchedIntake(Intake):
         if not records:
             self._finish()
             return None
+        verdict = self._run_taken(records, limit, failures, is_last=is_last)
+        if self._is_source:
+            self.task.clock.counts[RECORDS_IN] += len(records) - len(self._waiting)
+        return verdict
+
+    def _run_taken(
+        self, records: list[LogRecord], limit: int, failures: Failures, *, is_last: bool
+    ) -> Verdict | None:
         condemned = self.task.condemned.get(self.partition)
         if condemned or self.task.careful is not None:
             return self._run_one_by_one(records, condemned or {}, failures)

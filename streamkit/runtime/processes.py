@@ -91,6 +91,11 @@ class Processes:
             return EXIT_KILLED
         return 1 if self._must_act else 0
 
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the workers were told to end, and did not do so by themselves."""
+        return self._stopping.is_set()
+
     def stop(self) -> None:
         """Let every worker finish its span, commit and leave."""
         self._stopping.set()

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from streamkit.config import Settings
@@ -18,8 +19,10 @@ from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
 from streamkit.runtime.agent import Agent
+from streamkit.runtime.arrive import wait_for_broker
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
+from streamkit.runtime.outcome import Outcome, finished
 from streamkit.runtime.parts import wall_clock_ms
 from streamkit.runtime.processes import worker_number
 from streamkit.runtime.slot import take_slot
@@ -37,8 +40,18 @@ log = structlog.get_logger()
 GC_THRESHOLDS = (50_000, 20, 100)
 
 
-async def run_worker(plan: Plan, settings: Settings) -> None:
-    """Run one worker of a pipeline until it is told to stop.
+class Ending(msgspec.Struct, frozen=True):
+    """How a worker of a bounded pipeline found or left it: finished before it began, or now."""
+
+    outcome: Outcome
+    was_finished: bool
+
+
+async def run_worker(plan: Plan, settings: Settings) -> Ending | None:
+    """Run one worker of a pipeline until it is told to stop, or until a bounded pipeline has finished.
+
+    Returns:
+        What became of a bounded pipeline; None if it has not finished, or never does.
 
     Raises:
         BrokerUnreachable: no broker answers.
@@ -49,10 +62,16 @@ async def run_worker(plan: Plan, settings: Settings) -> None:
     # From the first moment on: a worker that is told to stop while it starts ends as well as any other.
     with stop_signals(asked.set, lambda: os._exit(130), settings.drain_timeout_s):
         cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
-        await cluster.connect()
+        if not await wait_for_broker(cluster.connect, settings, asked):
+            return None
         try:
+            before = await finished(plan, cluster)
+            if before is not None:
+                return Ending(before, was_finished=True)
             while await _live(plan, settings, cluster, asked):
                 pass
+            after = None if asked.is_set() else await finished(plan, cluster, has_just_run=True)
+            return None if after is None else Ending(after, was_finished=False)
         finally:
             await cluster.close()
 

@@ -86,8 +86,9 @@ def test_no_broker_is_said_in_words_by_every_command_that_needs_one(workspace) -
         ["run", workspace.target],
         ["run", workspace.target, "--workers", "2"],
     ):
-        done = workspace.run(*command, STREAMKIT_LOGS="quiet")
+        done = workspace.run(*command, STREAMKIT_LOGS="quiet", STREAMKIT_START_TIMEOUT_S="1")
         assert done.returncode == 1, command
+        assert done.stderr.startswith("error"), "the client's own words say nothing more"
         assert "error[SK120]" in done.stderr
         assert "127.0.0.1:9" in done.stderr
         assert "Traceback" not in done.stderr

@@ -1,0 +1,7 @@
+"""What a task counts, by name: committed with its clock, so that no crash changes a count."""
+
+# Records read from source topics, and written to topics for others. Records of shuffles are neither.
+RECORDS_IN = "records_in"
+RECORDS_OUT = "records_out"
+# Set aside by the error policy: dead letters, and what it says to skip.
+DEAD_LETTERS = "dead_letters"
