@@ -110,7 +110,7 @@ def _failed(name: str, error: BaseException) -> Misconfigured:
     return Misconfigured(
         f'module "{name}" failed while it was imported',
         detail="".join(lines).strip("\n"),
-        hint=f"`python -c 'import {name}'` fails in the same way",
+        hint="mend the line that is named last; `streamkit graph` on the same module tries again, without a broker",
     )
 
 

@@ -371,7 +371,7 @@ def _check(code: int, where: str, message: str = "") -> None:
 
 
 def _no_topic(name: str) -> Misconfigured:
-    return Misconfigured(f'there is no topic "{name}"', hint="`streamkit topics` lists those that exist")
+    return Misconfigured(f'there is no topic "{name}"', hint="`streamkit topics list` shows those that exist")
 
 
 def _has_members(group: str, detail: str) -> Misconfigured:

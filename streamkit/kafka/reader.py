@@ -254,7 +254,7 @@ class KafkaReader:
                 Misconfigured(
                     problem,
                     detail=f"asked the cluster for {MISSING_S:.0f} seconds",
-                    hint="list the topics with `streamkit topics`, create the missing one with `streamkit topics apply`",
+                    hint="`streamkit topics list` shows those that exist; declare the missing one in a file, then `streamkit topics apply --execute`",
                 ),
             )
 

@@ -165,7 +165,7 @@ class CorruptBatch(Misconfigured):
             where=str(partition),
             hint="look at it with kafka-dump-log.sh; another replica may have it whole (kafka-leader-election.sh).\n"
             "To give it up, delete the log up to a later offset with kafka-delete-records.sh, then\n"
-            "`streamkit offsets reset <pipeline> --accept-gap` goes on behind it",
+            "`streamkit offsets reset <pipeline> --accept-gap --execute` goes on behind it",
         )
         self.partition = partition
         # Where to fetch again.

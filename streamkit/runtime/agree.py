@@ -103,5 +103,5 @@ class Disagreement(NotAgreed):
             f"group position and commit record of {partition} disagree",
             detail=f"the group says {group}, the commit record {record}",
             hint="somebody moved the group's offsets, or the cluster lost some: stop the workers, then\n"
-            "`streamkit offsets reset <pipeline> --to committed` sets them to what the commit records say",
+            "`streamkit offsets reset <pipeline> --to committed --execute` sets them to what the commit records say",
         )

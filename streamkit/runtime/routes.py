@@ -50,6 +50,6 @@ def partitions_of(topic: str, partition_counts: Mapping[str, int]) -> int:
     if count is None:
         raise Misconfigured(
             f'topic "{topic}" does not exist',
-            hint="create it with `streamkit topics apply`, or let `streamkit check` list what is missing",
+            hint="declare it in a file and create it with `streamkit topics apply --execute`, or let `streamkit check` list what is missing",
         )
     return count

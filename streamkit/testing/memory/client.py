@@ -64,7 +64,7 @@ def judge(refused: Refused) -> StreamkitError:
             return LogGap(
                 "the position is outside the log",
                 where=refused.where,
-                hint="stop the workers, then `streamkit offsets reset <pipeline> --accept-gap` goes on behind it",
+                hint="stop the workers, then `streamkit offsets reset <pipeline> --accept-gap --execute` goes on behind it",
             )
         case Code.UNKNOWN_TOPIC_OR_PARTITION:
             problem = "there is no such topic or partition"

@@ -1,0 +1,76 @@
+"""No message recommends what cannot be done: every command that a text of ours names exists and takes what is named."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cyclopts import CycloptsError
+
+import streamkit
+from streamkit.cli.main import command_line
+
+PACKAGE = Path(streamkit.__file__).parent
+COMMAND = re.compile(r"`streamkit ([^`]+)`")
+# Commands that only show a plan unless they are told to act.
+ACTING = ("topics apply", "offsets reset")
+# What a person would write where a text has a place to fill in.
+TARGET = "services.page_views.pipeline:page_views"
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every piece of text in the code that a person may read, with its place; docstrings are for readers of the code."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        docs = {
+            id(each.body[0].value)
+            for each in ast.walk(tree)
+            if isinstance(each, documented) and _has_doc(each)
+        }
+        inner = {
+            id(part) for each in ast.walk(tree) if isinstance(each, ast.JoinedStr) for part in each.values
+        }
+        for each in ast.walk(tree):
+            if id(each) in docs or id(each) in inner:
+                continue
+            where = f"{path.relative_to(PACKAGE)}:{getattr(each, 'lineno', 0)}"
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield where, each.value
+            elif isinstance(each, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "<x>" for part in each.values]
+                yield where, "".join(str(part) for part in parts)
+
+
+def _has_doc(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return bool(node.body) and isinstance(node.body[0], ast.Expr)
+
+
+RECOMMENDED = sorted(
+    {(where, text, found) for where, text in texts() for found in COMMAND.findall(text) if "<x>" not in found}
+)
+
+
+def test_there_are_some() -> None:
+    assert len(RECOMMENDED) > 8
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "command"), RECOMMENDED, ids=[f"{w} {c}" for w, _, c in RECOMMENDED]
+)
+def test_a_command_that_is_recommended_can_be_run(where: str, text: str, command: str) -> None:
+    words = [TARGET if word.startswith("<") else word for word in command.split() if word not in ("...", "…")]
+    app = command_line()
+
+    def parses(*more: str) -> bool:
+        try:
+            found, _, _ = app.parse_args([*words, *more], exit_on_error=False, print_error=False)
+        except CycloptsError:
+            return False
+        return found.__name__ not in ("help_print", "version_print")
+
+    # A text may leave out which pipeline is meant, or which place.
+    assert parses() or parses(TARGET) or parses(TARGET, "--to", "latest"), f"{where}: streamkit {command}"
+    if command.startswith(ACTING):
+        assert "--execute" in text, f"{where}: without --execute nothing happens"
