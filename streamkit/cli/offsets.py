@@ -15,6 +15,7 @@ from streamkit.cli.offsets_plan import (
     OffsetsReport,
     ResetPlan,
     drop_state,
+    keeps_nothing,
     plan_anew,
     plan_repair,
     plan_reset,
@@ -119,7 +120,8 @@ async def reset(
     """Choose where a pipeline begins to read, before its first start.
 
     Refused once the pipeline has committed state: its state was built from the records before its positions, and moving
-    one without the other would count records twice or not at all. Refused while its workers run.
+    one without the other would count records twice or not at all. Refused while its workers run. The positions of a
+    pipeline that keeps no state may be set at any time; records are then read again, or left out, as you say.
 
     `--to committed` is for afterwards, when somebody moved the group's positions or the cluster lost some of them: it
     sets them to those that were committed with the state, so it is always safe.
@@ -141,7 +143,9 @@ async def reset(
         planned = await _plan(plan, log, place)
         if execute and place.drop_state:
             await drop_state(plan, admin, settings.replication)
-        if execute and place.accept_gap:
+        # Without state the commit records alone hold positions, and move with those of the group.
+        is_free = keeps_nothing(plan) and place.to != COMMITTED and not place.drop_state
+        if execute and (place.accept_gap or is_free):
             await go_behind_gap(plan, log, planned.moves)
         elif execute:
             positions = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}

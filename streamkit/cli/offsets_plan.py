@@ -126,12 +126,20 @@ async def require_stopped(plan: Plan, admin: Admin) -> None:
         )
 
 
+def keeps_nothing(plan: Plan) -> bool:
+    """Whether no step remembers anything and no input ends: then positions may be set at any time."""
+    return not plan.is_timed and not any(stage.stores for stage in plan.stages)
+
+
 async def require_no_state(plan: Plan, admin: Admin) -> None:
     """Refuse to tear positions from the state that was built up to them.
 
     Raises:
         Misconfigured: the pipeline has committed state.
     """
+    if keeps_nothing(plan):
+        await require_no_open_transaction(plan, admin)
+        return
     changelogs = await partitions_of(plan.changelogs(), admin)
     ends = await admin.end_offsets(changelogs, committed=False) if changelogs else {}
     written = sorted({partition.topic for partition, end in ends.items() if end > 0})
@@ -142,7 +150,7 @@ async def require_no_state(plan: Plan, admin: Admin) -> None:
             detail="Its state holds the effect of every record before these positions. Other positions would count\n"
             "records twice, or leave some out, and the next start would notice and stop.",
             hint=f'give the pipeline a new name (pipeline("{plan.name}-2")): it starts with empty state, and its\n'
-            "positions can be set before its first start. Moving state and positions together needs a savepoint.\n"
+            "positions can be set before its first start.\n"
             "If only the group's positions were moved or lost, `--to committed` sets them to what the state says;\n"
             "if records were deleted that it had not read, `--accept-gap` goes on behind them;\n"
             "`--drop-state` deletes the state too, and begins anew under the same name.",
