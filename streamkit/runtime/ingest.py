@@ -124,13 +124,13 @@ class FetchedIntake(Intake):
         if not records:
             self._finish()
             return None
-        verdict = self._run_taken(records, limit, failures, is_last=is_last)
+        verdict = self._run_taken(records, failures, is_last=is_last)
         if self._is_source:
             self.task.clock.counts[RECORDS_IN] += len(records) - len(self._waiting)
         return verdict
 
     def _run_taken(
-        self, records: list[LogRecord], limit: int, failures: Failures, *, is_last: bool
+        self, records: list[LogRecord], failures: Failures, *, is_last: bool
     ) -> Verdict | None:
         condemned = self.task.condemned.get(self.partition)
         if condemned or self.task.careful is not None:
