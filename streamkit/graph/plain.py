@@ -29,9 +29,10 @@ def require_plain(part: Any, *, of: str) -> None:
     """
     for function in _functions(part):
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            name = call_name(function) or "a function"
+            name = f'"{call_name(function) or "a function"}"'
+            what = "is an async def" if of.endswith(name) else f"is given {name}, an async def"
             raise InvalidPipeline(
-                f'{of} is given "{name}", an async def, and a step cannot wait',
+                f"{of} {what}, and a step cannot wait",
                 detail="calling it would make a coroutine that nobody awaits, and no result",
                 hint="write def without async; for calls to other services write to a topic, and let a program that "
                 "reads it make them",
