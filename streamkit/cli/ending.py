@@ -10,7 +10,7 @@ from streamkit.runtime.worker import Ending
 EXIT_ALL_DEAD = 65
 
 
-def tell_end(plan: Plan, ending: Ending, output: OutputFormat) -> int:
+def tell_end(plan: Plan, target: str, ending: Ending, output: OutputFormat) -> int:
     """Print what became of the pipeline; returns the exit code."""
     outcome = ending.outcome
     show(
@@ -25,19 +25,19 @@ def tell_end(plan: Plan, ending: Ending, output: OutputFormat) -> int:
     )
     if ending.was_finished:
         say(f"pipeline {plan.name} had finished before; nothing was read")
-        say(f"to run it anew, give it another name: {anew(plan)}", style="dim")
+        say(f"to run it anew: {anew(target)}", style="dim")
     if outcome.is_all_dead:
-        say_error(all_dead(plan, outcome), debug=False)
+        say_error(all_dead(plan, target, outcome), debug=False)
         return EXIT_ALL_DEAD
     return 0
 
 
-def anew(plan: Plan) -> str:
-    """What to write for a pipeline that has finished and shall run again."""
-    return f'sk.pipeline("{plan.name}-2")'
+def anew(target: str) -> str:
+    """What to do about a pipeline that has finished and shall run again: its results then come again too."""
+    return f"`streamkit offsets reset {target} --to earliest --drop-state --execute`"
 
 
-def all_dead(plan: Plan, outcome: Outcome) -> UserCodeError:
+def all_dead(plan: Plan, target: str, outcome: Outcome) -> UserCodeError:
     """The error for a pipeline that could do nothing with its input."""
     if plan.on_error.action == "skip":
         return UserCodeError(
@@ -47,8 +47,8 @@ def all_dead(plan: Plan, outcome: Outcome) -> UserCodeError:
     return UserCodeError(
         f"every one of {outcome.records_in:,} records became a dead letter",
         where=f'topic "{plan.dead_letter_topic}"',
-        hint="the header streamkit.error of each says why, and so does the log; mend it, then run the pipeline under\n"
-        f"another name: {anew(plan)}",
+        hint="the header streamkit.error of each says why, and so does the log; mend it, then begin anew:\n"
+        f"{anew(target)}",
     )
 
 

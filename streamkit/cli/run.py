@@ -129,15 +129,15 @@ def run(
     if workers > 1:
         before = asyncio.run(_make_ready(plan, settings))
         if before is not None:
-            return tell_end(plan, Ending(before, was_finished=True), output)
+            return tell_end(plan, target, Ending(before, was_finished=True), output)
     log.info("pipeline loaded", pipeline=plan.name, source=target, stages=len(plan.stages))
     log.info("settings", brokers=settings.brokers, guarantee=settings.guarantee, state=settings.state_dir)
     log.info("press Ctrl-C to commit and quit", workers=workers)
     if workers == 1:
         ending = _run_here(plan, settings)
-        return 0 if ending is None else tell_end(plan, ending, output)
+        return 0 if ending is None else tell_end(plan, target, ending, output)
     command = _child_command(target, running, cluster, output)
-    return asyncio.run(_run_children(plan, settings, command, workers, output))
+    return asyncio.run(_run_children(plan, target, Processes(command, workers, settings), settings, output))
 
 
 def _run_here(plan: Plan, settings: Settings) -> Ending | None:
@@ -179,16 +179,15 @@ async def _make_ready(plan: Plan, settings: Settings) -> Outcome | None:
 
 
 async def _run_children(
-    plan: Plan, settings: Settings, command: list[str], workers: int, output: OutputFormat
+    plan: Plan, target: str, processes: Processes, settings: Settings, output: OutputFormat
 ) -> int:
     """Several workers; the end of a bounded pipeline is told once, for all of them."""
-    processes = Processes(command, workers, settings)
     code = await processes.run()
     if code or processes.was_stopped or not is_bounded(plan):
         return code
     async with connected(settings) as cluster:
         outcome = await finished(plan, cluster, has_just_run=True)
-    return 0 if outcome is None else tell_end(plan, Ending(outcome, was_finished=False), output)
+    return 0 if outcome is None else tell_end(plan, target, Ending(outcome, was_finished=False), output)
 
 
 def _child_command(target: str, running: Running, cluster: Cluster, output: OutputFormat) -> list[str]:

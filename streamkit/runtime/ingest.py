@@ -129,9 +129,7 @@ class FetchedIntake(Intake):
             self.task.clock.counts[RECORDS_IN] += len(records) - len(self._waiting)
         return verdict
 
-    def _run_taken(
-        self, records: list[LogRecord], failures: Failures, *, is_last: bool
-    ) -> Verdict | None:
+    def _run_taken(self, records: list[LogRecord], failures: Failures, *, is_last: bool) -> Verdict | None:
         condemned = self.task.condemned.get(self.partition)
         if condemned or self.task.careful is not None:
             return self._run_one_by_one(records, condemned or {}, failures)
