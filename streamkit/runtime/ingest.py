@@ -126,8 +126,15 @@ class FetchedIntake(Intake):
             return None
         verdict = self._run_taken(records, failures, is_last=is_last)
         if self._is_source:
-            self.task.clock.counts[RECORDS_IN] += len(records) - len(self._waiting)
+            self.task.clock.counts[RECORDS_IN] += self._taken(records, verdict)
         return verdict
+
+    def _taken(self, records: list[LogRecord], verdict: Verdict | None) -> int:
+        """How many of a slice are behind us; a task that waits does so at a record, and takes it again."""
+        if verdict is None:
+            return len(records) - len(self._waiting)
+        at = self.task.positions[self.partition]
+        return sum(record.offset < at for record in records)
 
     def _run_taken(self, records: list[LogRecord], failures: Failures, *, is_last: bool) -> Verdict | None:
         condemned = self.task.condemned.get(self.partition)
