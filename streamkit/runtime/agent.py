@@ -343,6 +343,7 @@ class Agent:
         assignment = await self._retry(
             lambda: membership.join(list(roster.tasks), list(roster.declined.tasks))
         )
+        self._parts.names.twins.look(assignment.live_writers)
         if not self._is_open:
             await self._open()
         before = set(roster.tasks.values())

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from streamkit.runtime.twins import Twins
+
 
 class Memory(Protocol):
     """What outlives the process; `runtime/slot.py` keeps it on disk."""
@@ -23,6 +25,7 @@ class WriterNames:
         self._life = life
         self._memory = memory
         self._count = 0
+        self.twins = Twins(life)
         # The one that has to be retired before the next one is taken: at first that of our former life.
         self.former = memory.former_writer()
 

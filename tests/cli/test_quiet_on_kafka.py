@@ -28,3 +28,17 @@ def test_starts_stops_and_other_workers_are_no_reason_to_warn(make_workspace, ka
             assert run.process.wait() == 0
         loud = [line for line in run.lines() if line["level"] not in ("info", "debug")]
         assert loud == []
+
+
+def test_two_workers_of_one_name_are_told_at_once_with_what_helps(
+    make_workspace, kafka_broker: Broker
+) -> None:
+    space = make_workspace(kafka_broker.bootstrap)
+    assert space.run("topics", "apply", "--execute").returncode == 0
+    with running(space, "--state-dir", "a") as first:
+        first.until("it has its tasks", lambda: bool(first.events("assignment")))
+        with running(space, "--state-dir", "b", log="log-b") as second:
+            for run in (first, second):
+                run.until("it is told", lambda run=run: bool(run.events("another worker has our name")))
+            (told,) = second.events("another worker has our name")
+            assert "STREAMKIT_WORKER" in str(told["hint"])

@@ -46,16 +46,16 @@ class Run:
 
 
 @contextmanager
-def running(space, *arguments: str) -> Iterator[Run]:
-    log = space.folder / "log"
-    with log.open("wb") as file:
+def running(space, *arguments: str, log: str = "log") -> Iterator[Run]:
+    path = space.folder / log
+    with path.open("wb") as file:
         process = subprocess.Popen(
             [space.command, "run", space.target, *arguments],
             cwd=space.folder,
             env=space.environment(),
             stderr=file,
         )
-    run = Run(process, log)
+    run = Run(process, path)
     try:
         yield run
     finally:
