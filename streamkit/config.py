@@ -81,8 +81,8 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def password_place(self) -> str:
-        """Where the password is looked for, in words; a name that was chosen by the user is not repeated."""
-        if self.password_env == Security.password_env:
+        """Where the password is looked for, in words; what may be the password itself is not repeated."""
+        if self.password_env.startswith(PREFIX) or self.password_env in os.environ:
             return f"the environment variable {self.password_env}"
         return "the environment variable that security.password_env names"
 

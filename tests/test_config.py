@@ -74,6 +74,12 @@ def test_a_password_in_place_of_its_variables_name_is_never_shown(password, tmp_
     assert "password_env" in shown
 
 
+def test_what_is_surely_the_name_of_a_variable_is_shown(monkeypatch):
+    monkeypatch.setenv("KAFKA_PASSWORD", "s3cret")
+    for name in ("STREAMKIT_SASL_PASSWORD", "STREAMKIT_PROD_PASSWORD", "KAFKA_PASSWORD"):
+        assert name in Security(password_env=name).password_place
+
+
 def test_a_login_that_is_refused_does_not_show_what_stands_for_the_password():
     security = Security(protocol="SASL_SSL", username="ann", password_env="hunter2")
     refused = judge("a:1", SaslAuthenticationFailed("no"), security)
