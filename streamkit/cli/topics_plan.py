@@ -179,5 +179,5 @@ def _stops_pipelines(topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str
         f"has {found.partitions} partitions, its file says {topic.file.partitions}; {', '.join(bound)} keeps state by them,"
         " and would not start again",
         "let the pipeline read it through key_by, under a new name; or add --force, and begin it anew with"
-        " `streamkit offsets reset --drop-state`",
+        " `streamkit offsets reset <pipeline> --to earliest --drop-state --execute`",
     )
