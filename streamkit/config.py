@@ -32,6 +32,7 @@ OTHER_VARIABLES = frozenset(
         "SASL_PASSWORD",
         "WORKER",
         "WORKERS",
+        "WORKER_COUNT",
         "WORKER_NUMBER",
     )
 )
@@ -123,13 +124,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     state_dir: str = ".streamkit/state"
     store: Literal["rocksdb", "memory"] = "rocksdb"
-    # One block cache and one write-buffer budget for all tasks of the process.
-    state_cache_bytes: int = 256 * 1024 * 1024
-    state_write_buffer_bytes: int = 128 * 1024 * 1024
-    # Decoded values kept per store and task; beyond it the cache is emptied after a commit.
-    cached_values_max: int = 250_000
-    # Committed state goes to disk at least this often; until then the changelog alone holds it.
-    state_flush_interval_s: float = 1.0
+    # What all tasks of a worker may keep in memory, RocksDB included (`state/budget.py`). None: half of the memory of the
+    # container or the machine, divided among the workers of one parent.
+    memory_bytes: int | None = None
+    # Committed rows are gathered this long before they are written to RocksDB: what changes often is written once.
+    state_apply_interval_s: float = 1.0
+    # RocksDB keeps them in memory, and its files get them this often: a process that is killed leaves its successor
+    # about this much of the changelog to read again. One task's small file a minute is nothing to a disk.
+    state_flush_interval_s: float = 60.0
 
     # Let a version of the pipeline start that no longer has a stage or a store with state: that state is given up.
     allow_dropped_state: bool = False

@@ -22,7 +22,10 @@ from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions
 from streamkit.model.topic_file import read_topic_files
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.disk import DiskThread
 from streamkit.runtime.emit import Outbox
+from streamkit.runtime.persist import Storage
+from streamkit.state.budget import MemoryBudget
 from streamkit.telemetry.logs import configure_logs
 from streamkit.testing.harness import HarnessWorker
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -74,7 +77,8 @@ class InMemory:
 
     async def _start(self, worker: HarnessWorker) -> None:
         worker.log = MemoryLog(self._broker)
-        worker.agent = await assemble(page_views.plan(), self._settings, worker.log, worker.stores, worker)
+        storage = Storage(worker.stores, DiskThread(), MemoryBudget())
+        worker.agent = await assemble(page_views.plan(), self._settings, worker.log, storage, worker)
         worker.work = asyncio.create_task(worker.agent.run(), name=worker.name)
 
     async def is_ready(self) -> bool:

@@ -12,11 +12,17 @@ from typing import TypeVar
 from streamkit.errors import Bug, EncodeError
 from streamkit.model.ids import KEY_GROUPS
 
-# A map forgets everything when it holds this many keys: about 100 MB, then it starts again from the hot keys.
+# A map forgets everything when it holds this many keys: about 100 MB, then it starts again from the hot keys. Those of a
+# worker are emptied earlier, if its memory is short (`state/budget.py`).
 REMEMBERED_KEYS_MAX = 1_000_000
+
+# What a key takes in such a map, with the key itself: measured with keys of a dozen bytes.
+REMEMBERED_KEY_BYTES = 100
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_PREFIXES = tuple(group.to_bytes(2, "big") for group in range(KEY_GROUPS))
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -56,7 +62,19 @@ def shuffle_partition(key: bytes, partitions: int) -> int:
     return key_group(key) * partitions // KEY_GROUPS
 
 
-class KafkaPartitions(dict[bytes | None, int]):
+class KeyMap(dict[K, V]):
+    """Answers for keys, remembered; what was forgotten is computed again."""
+
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return len(self) * REMEMBERED_KEY_BYTES
+
+    def evict(self) -> None:
+        """Forget everything."""
+        self.clear()
+
+
+class KafkaPartitions(KeyMap[bytes | None, int]):
     """key -> partition of a sink topic, by Kafka's default partitioner.
 
     Records without a key stay on one partition until `rotate`, so that their batches fill up; or they are refused.
@@ -87,7 +105,7 @@ class KafkaPartitions(dict[bytes | None, int]):
         self._keyless = (self._keyless + 1) % self.partitions
 
 
-class ShufflePartitions(dict[bytes | None, int]):
+class ShufflePartitions(KeyMap[bytes | None, int]):
     """key -> partition of a shuffle topic, by key group. Every record of a shuffle has a key."""
 
     def __init__(self, partitions: int) -> None:
@@ -100,11 +118,11 @@ class ShufflePartitions(dict[bytes | None, int]):
         return _remember(self, key, shuffle_partition(key, self.partitions))
 
 
-class GroupPrefixes(dict[bytes, bytes]):
+class GroupPrefixes(KeyMap[bytes, bytes]):
     """key -> the two bytes of its key group, with which every state key begins."""
 
     def __missing__(self, key: bytes) -> bytes:
-        return _remember(self, key, key_group(key).to_bytes(2, "big"))
+        return _remember(self, key, _PREFIXES[key_group(key)])
 
 
 def _remember(known: dict[K, V], key: K, answer: V) -> V:

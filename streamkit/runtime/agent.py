@@ -26,6 +26,7 @@ from streamkit.runtime.ingest import Intake
 from streamkit.runtime.letters import Letters
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.parts import Parts
+from streamkit.runtime.persist import Persistence
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
 from streamkit.runtime.retire import Retirement
@@ -60,13 +61,14 @@ class Agent:
             interval_ms=int(parts.settings.watermark_interval_s * 1000),
             now_ms=parts.now_ms,
         )
+        self._persistence = Persistence(parts.storage, parts.settings)
         written, read = written_and_read(parts.plan, parts.partition_counts)
         self._retirement = Retirement(parts.log, parts.plan.name, written, read)
         self._blocked = BlockedOutputs(
             parts.log.admin(), written, self._sweep, parts.settings.transaction_timeout_s
         )
         self.roster = Roster(
-            parts.plan, parts.log, parts.stores, parts.settings, self._retirement, self._make_task
+            parts.plan, parts.log, self._persistence, parts.settings, self._retirement, self._make_task
         )
         self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, parts.now_ms)
         self._intakes = Intakes(self._reader, self.roster)
@@ -155,6 +157,9 @@ class Agent:
         await self._let_time_pass()  # pulse.py    timers, idleness, the end of bounded input
         if self._span_is_due():
             await self._commit()  # commit.py   state, output and positions, or none of them
+        self._persistence.follow(
+            self.roster.states
+        )  # persist.py  committed state goes to disk, in its own thread
 
     # -- the steps ------------------------------------------------------------------------------------------------
 
@@ -173,6 +178,9 @@ class Agent:
             await self._renew_writer()
 
     async def _poll(self) -> Intake | None:
+        if self._persistence.is_full:
+            await self._persistence.wait_for_room(IDLE_POLL_S)
+            return None
         if (waiting := self._local.current() or await self._intakes.turn()) is not None:
             return waiting
         if self._local.way is Way.GATHERING:
@@ -219,10 +227,7 @@ class Agent:
             log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
             await self._rewind(failed.task, failed.verdict)
         self._failures.log.sum_up()
-        at_s = now_s()
-        for task in self.roster.running():
-            if task.state.flush_due(at_s):
-                task.state.write_pending()
+        self._persistence.keep_within_memory(self.roster.states(), self._outbox.caches)
 
     async def _run_handed(self) -> None:
         """Run all that was handed over: both ends of a local shuffle are committed together."""
@@ -293,7 +298,6 @@ class Agent:
             if task.life in (Life.RUNNING, Life.WAITING):
                 for partition in task.inputs:
                     self._reader.forget(partition)
-                task.suspend()
                 self.roster.restore(task)
 
     async def _give_up(self) -> None:
@@ -383,3 +387,4 @@ class Agent:
         await self._parts.membership.leave()
         await self._reader.close()
         await self._parts.writer.close()
+        await self._persistence.end()

@@ -9,9 +9,9 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.parts import Parts, wall_clock_ms
+from streamkit.runtime.persist import Storage
 from streamkit.runtime.prepare import prepare
 from streamkit.runtime.writer_names import Memory, WriterNames
-from streamkit.state.store import StateStores
 
 
 class Identity(Memory, Protocol):
@@ -35,7 +35,7 @@ async def assemble(
     plan: Plan,
     settings: Settings,
     log: Log,
-    stores: StateStores,
+    storage: Storage,
     identity: Identity,
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> Agent:
@@ -70,7 +70,7 @@ async def assemble(
             writer=log.writer(writer),
             names=WriterNames(life, identity),
             membership=log.membership(member),
-            stores=stores,
+            storage=storage,
             settings=settings,
             partition_counts=prepared.partition_counts,
             limits=prepared.limits,

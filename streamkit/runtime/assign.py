@@ -22,11 +22,12 @@ from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import NotAgreed
 from streamkit.runtime.declined import Declined
 from streamkit.runtime.identity import identify
+from streamkit.runtime.persist import Persistence
 from streamkit.runtime.restore import Ownership, Restoring, StaleStore
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Restored, Task
-from streamkit.state.store import StateStores
+from streamkit.state.task_state import TaskState
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class Roster:
         self,
         plan: Plan,
         log_: Log,
-        stores: StateStores,
+        persistence: Persistence,
         settings: Settings,
         retirement: Retirement,
         make_task: MakeTask = Task,
@@ -56,7 +57,7 @@ class Roster:
         self._plan = plan
         self._make_task = make_task
         self._log = log_
-        self._stores = stores
+        self._persistence = persistence
         self._settings = settings
         self._identity = identify(plan)
         self._retirement = retirement
@@ -103,6 +104,10 @@ class Roster:
         """The tasks that are processing."""
         return (task for task in self.tasks.values() if task.life is Life.RUNNING)
 
+    def states(self) -> Iterator[TaskState]:
+        """The state of every task that has some."""
+        return (task.state for task in self.tasks.values() if task.life in (Life.RUNNING, Life.WAITING))
+
     def running_by_stage(self) -> Iterator[list[Task]]:
         """The same, stage by stage, every stage after the stages it reads from."""
         for stage in self._plan.stages:
@@ -133,7 +138,8 @@ class Roster:
             self.restore(task)
 
     def restore(self, task: Task) -> None:
-        """Begin to restore a task in the background."""
+        """Begin to restore a task in the background; what state it has is closed first."""
+        self._give_away(task.suspend())
         self.version += 1
         task.move(Life.RESTORING)
         ownership = Ownership(
@@ -142,8 +148,7 @@ class Roster:
             retirement=self._retirement,
             plan=self._identity,
             guarantee=Guarantee(self._settings.guarantee),
-            cached_values_max=self._settings.cached_values_max,
-            state_flush_interval_s=self._settings.state_flush_interval_s,
+            state_apply_interval_s=self._settings.state_apply_interval_s,
             allow_dropped_state=self._settings.allow_dropped_state,
         )
         self._restoring[task.id] = asyncio.create_task(
@@ -158,7 +163,7 @@ class Roster:
         while True:
             try:
                 async with self._slots:
-                    restored = await Restoring(task, self._log, self._stores, ownership).run()
+                    restored = await Restoring(task, self._log, self._persistence, ownership).run()
                     return await self._with_start(restored, task)
             except NotAgreed as error:
                 if disagreeing_since is None:
@@ -168,10 +173,10 @@ class Roster:
                     raise error.lasting(error.problem, detail=error.detail, hint=error.hint) from error
                 await asyncio.sleep(backoff.next_delay_s())
             except StaleStore as stale:
-                self._stores.discard(stale.name)
+                self._persistence.discard(stale.name)
             except StateCorrupt as error:
                 log.warning("local state set aside", task=str(task.id), error=str(error))
-                self._stores.discard(f"{task.id.stage}-{task.id.partition}")
+                self._persistence.discard(f"{task.id.stage}-{task.id.partition}")
             except Retry as error:
                 log.warning("restore will be tried again", task=str(task.id), error=str(error))
                 await asyncio.sleep(backoff.next_delay_s())
@@ -185,7 +190,7 @@ class Roster:
             starts = await admin.start_offsets(unknown) if unknown else {}
             ends = await admin.end_offsets(endless, committed=True) if endless else {}
         except BaseException:
-            restored.state.close()
+            self._persistence.close(restored.state)
             raise
         restored.positions = {at: starts.get(at, restored.positions.get(at, 0)) for at in task.inputs}
         restored.clock = with_ends(restored.clock, ends)
@@ -236,20 +241,32 @@ class Roster:
             self.version += 1
             work = self._restoring.pop(task_id, None)
             if work is not None:
-                await _cancel(work)
+                await self._cancel(work)
             self._drop(self.tasks[task_id], reader)
+        await self._persistence.settle()  # whoever has them next finds them closed
 
     def _drop(self, task: Task, reader: Reader) -> None:
         del self.tasks[task.id]
         for partition in task.inputs:
             reader.forget(partition)
             self.owner_of.pop(partition, None)
-        task.close()
+        self._give_away(task.close())
+
+    def _give_away(self, state: TaskState | None) -> None:
+        if state is not None:
+            self._persistence.close(state)
+
+    async def _cancel(self, work: asyncio.Task[Restored]) -> None:
+        """End a restore; one that had ended already leaves an open store behind, which is closed here."""
+        work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled() and work.exception() is None:
+            self._persistence.close(work.result().state)
 
     async def close_all(self, reader: Reader) -> None:
         """Give everything up, the assignment included."""
-        await self.close(list(self.tasks), reader)
         self._assignment = None
+        await self.close(list(self.tasks), reader)
 
 
 def _unknown(task_id: TaskId) -> IncompatiblePlan:
@@ -267,14 +284,6 @@ def _follows(before: Assignment | None, now: Assignment) -> bool:
         and before.member.member_id == now.member.member_id
         and before.member.generation + 1 == now.member.generation
     )
-
-
-async def _cancel(work: asyncio.Task[Restored]) -> None:
-    """End a restore; one that had ended already leaves an open store behind, which is closed here."""
-    work.cancel()
-    await asyncio.wait([work])
-    if not work.cancelled() and work.exception() is None:
-        work.result().state.close()
 
 
 def _without_end(task: Task, clock: ClockState) -> list[TopicPartition]:

@@ -12,9 +12,10 @@ from streamkit.errors import EncodeError
 from streamkit.kafka.ports import Batch, OutBatch, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
-from streamkit.model.keys import KafkaPartitions
+from streamkit.model.keys import KafkaPartitions, KeyMap
 from streamkit.operators.step import Code
 from streamkit.runtime.limits import TopicLimits
+from streamkit.state.budget import Cache
 
 log = structlog.get_logger()
 
@@ -215,6 +216,8 @@ class Outbox:
         self._lanes: dict[str, Lane] = {}
         self._sinks: dict[str, KafkaPartitions] = {}
         self._bounded: dict[str, Lane] = {}
+        # What was remembered of keys, and can be forgotten when memory is short.
+        self.caches: list[Cache] = []
 
     @property
     def bytes_waiting(self) -> int:
@@ -242,6 +245,8 @@ class Outbox:
     def append_code(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Code:
         """The statements that append to the right partition of a topic; see `Scope.output`."""
         lane = self.lane(topic, partitions)
+        if isinstance(partition_of, KeyMap):
+            self.caches.append(partition_of)
         if not isinstance(partition_of, KafkaPartitions):
             return _append_code(lane, partition_of, ())
         self._sinks[topic] = partition_of

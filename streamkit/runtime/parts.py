@@ -9,8 +9,8 @@ from streamkit.config import Settings
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Membership, Writer
 from streamkit.runtime.limits import TopicLimits
+from streamkit.runtime.persist import Storage
 from streamkit.runtime.writer_names import WriterNames
-from streamkit.state.store import StateStores
 
 
 def wall_clock_ms() -> int:
@@ -26,7 +26,7 @@ class Parts(msgspec.Struct):
     writer: Writer
     names: WriterNames
     membership: Membership
-    stores: StateStores
+    storage: Storage
     settings: Settings
     partition_counts: dict[str, int]
     limits: dict[str, TopicLimits]

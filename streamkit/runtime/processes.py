@@ -29,6 +29,8 @@ log = structlog.get_logger()
 
 # Set in the environment of a worker that has a parent: its number among its siblings.
 WORKER_NUMBER_VARIABLE = "STREAMKIT_WORKER_NUMBER"
+# And how many siblings there are, itself included: they share the memory of the host.
+WORKER_COUNT_VARIABLE = "STREAMKIT_WORKER_COUNT"
 
 # How a worker tells its parent why it ended; the numbers are those of BSD's sysexits.
 EXIT_TRY_AGAIN = 75
@@ -49,6 +51,12 @@ def worker_number() -> int | None:
     """Our number if a parent started us; None for a worker on its own."""
     number = os.environ.get(WORKER_NUMBER_VARIABLE, "")
     return int(number) if number.isdigit() else None
+
+
+def worker_count() -> int:
+    """How many workers our parent runs; 1 for a worker on its own."""
+    count = os.environ.get(WORKER_COUNT_VARIABLE, "")
+    return int(count) if count.isdigit() and worker_number() is not None else 1
 
 
 def end_with_parent(drain_timeout_s: float) -> None:
@@ -138,7 +146,7 @@ class Processes:
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=PIPE,  # never written to: its end tells the worker that we are gone
-            env=_environment(number, os.environ),
+            env=_environment(number, self._count, os.environ),
             process_group=0,  # Ctrl-C reaches us alone; the workers hear of it from us, once
         )
         self._running[number] = process
@@ -181,5 +189,5 @@ def _signal(process: Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def _environment(number: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    return {**inherited, WORKER_NUMBER_VARIABLE: str(number)}
+def _environment(number: int, count: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    return {**inherited, WORKER_NUMBER_VARIABLE: str(number), WORKER_COUNT_VARIABLE: str(count)}

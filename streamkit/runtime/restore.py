@@ -14,6 +14,7 @@ The names of former owners stand in commit records: the last committed one, and 
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 import structlog
@@ -33,12 +34,13 @@ from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
+from streamkit.runtime.persist import Persistence
 from streamkit.runtime.retire import Retirement, life_of
-from streamkit.runtime.tail import Tail
+from streamkit.runtime.tail import Progress, Tail
 from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
-from streamkit.state.store import StateStore, StateStores
+from streamkit.state.store import StateStore
 from streamkit.state.task_state import TaskState
 
 log = structlog.get_logger()
@@ -67,19 +69,18 @@ class Ownership(msgspec.Struct, frozen=True):
     retirement: Retirement
     plan: PlanIdentity
     guarantee: Guarantee
-    cached_values_max: int
-    state_flush_interval_s: float
+    state_apply_interval_s: float
     allow_dropped_state: bool = False
 
 
 class Restoring:
     """Restores one task; `run` is the whole story."""
 
-    def __init__(self, task: Task, log_: Log, stores: StateStores, ownership: Ownership) -> None:
+    def __init__(self, task: Task, log_: Log, persistence: Persistence, ownership: Ownership) -> None:
         self._task = task
         self._log = log_
         self._admin = log_.admin()
-        self._stores = stores
+        self._persistence = persistence
         self._ownership = ownership
 
     async def run(self) -> Restored:
@@ -96,16 +97,16 @@ class Restoring:
         try:
             if (misfit := await self._misfit(store)) is not None:
                 log.warning("local state is set aside", task=str(self._task.id), because=misfit)
-                store.close()
-                self._stores.discard(name)
-                store = self._stores.open(name)
+                self._persistence.do(store.close)
+                self._persistence.discard(name)
+                store = await self._persistence.open(name)
             reader = self._log.reader(committed=True)
             try:
                 return await self._bring_up(reader, store, name)
             finally:
                 await reader.close()
         except BaseException:
-            store.close()
+            self._persistence.do(store.close)
             raise
 
     async def _misfit(self, store: StateStore) -> str | None:
@@ -143,10 +144,10 @@ class Restoring:
         give_up_at = loop.time() + FORMER_OWNER_S
         while loop.time() < give_up_at:
             try:
-                return self._stores.open(name, beside=False)
+                return await self._persistence.open(name, beside=False)
             except StateInUse:
                 await asyncio.sleep(0.02)
-        return self._stores.open(name)
+        return await self._persistence.open(name)
 
     async def _bring_up(self, reader: Reader, store: StateStore, name: str) -> Restored:
         changelog = self._task.changelog
@@ -190,6 +191,7 @@ class Restoring:
         """Copy committed changelog records into the store, whole spans only, until all up to `end` was read."""
         loop = asyncio.get_running_loop()
         moved_at = loop.time()
+        progress = Progress(str(self._task.id), tail.at, end)
         while tail.at < end:
             fetched = await reader.poll(POSITIONS_WAIT_S)
             if fetched:
@@ -199,13 +201,13 @@ class Restoring:
             for batch in fetched:
                 tail.add(batch)
             if len(tail.rows) >= ROWS_PER_WRITE or tail.rows_bytes >= BYTES_PER_WRITE:
-                self._write(store, tail)
-                await asyncio.sleep(0)
+                await self._write(store, tail)
+                progress.tell(tail.at)
         if tail.rows or tail.whole_to != store.changelog_offset:
-            self._write(store, tail)
+            await self._write(store, tail)
 
-    def _write(self, store: StateStore, tail: Tail) -> None:
-        store.apply(tail.rows, tail.whole_to)
+    async def _write(self, store: StateStore, tail: Tail) -> None:
+        await self._persistence.run(partial(store.apply, tail.rows, tail.whole_to))
         tail.taken()
 
     async def _see_who_holds_it(self, waited_s: float) -> None:
@@ -290,8 +292,7 @@ class Restoring:
         state = TaskState(
             store,
             task.stage.stores,
-            cached_values_max=ownership.cached_values_max,
-            flush_interval_s=ownership.state_flush_interval_s,
+            apply_interval_s=ownership.state_apply_interval_s,
             strays=strays,
         )
         if strays:

@@ -9,10 +9,18 @@ Compaction also takes commit records away that a later one has replaced. Rows be
 all the same: whatever is still to come of their spans comes before it.
 """
 
+import asyncio
 from collections.abc import Iterator
+
+import structlog
 
 from streamkit.kafka.records import FetchedBatch
 from streamkit.state.keys import COMMIT_KEY
+
+log = structlog.get_logger()
+
+# How often a long restore says how far it has come.
+PROGRESS_S = 5.0
 
 
 class Tail:
@@ -60,6 +68,26 @@ class Tail:
         else:
             self.rows = self._open
         self._open = {}
+
+
+class Progress:
+    """Says how far a long restore has come."""
+
+    def __init__(self, task: str, start: int, end: int) -> None:
+        self._task = task
+        self._start = start
+        self._end = end
+        self._began_s = self._said_s = asyncio.get_running_loop().time()
+
+    def tell(self, at: int) -> None:
+        """Everything up to this offset is in the store; said every few seconds."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_s < PROGRESS_S:
+            return
+        self._said_s = now_s
+        share = (at - self._start) / (self._end - self._start)
+        left_s = (now_s - self._began_s) * (1 - share) / share
+        log.info("restoring", task=self._task, percent=round(100 * share), left_s=round(left_s))
 
 
 def _rows(batch: FetchedBatch) -> Iterator[tuple[int, bytes, bytes | None]]:

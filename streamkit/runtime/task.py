@@ -272,16 +272,13 @@ class Task:
             at_ms=self.rules.now_ms(),
         )
 
-    def suspend(self) -> None:
-        """Close the state, to be restored again: what is committed goes to disk, the rest is forgotten."""
-        if self._state is not None:
-            self._state.close()
-            self._state = None
-            self._chain = None
-            self._clock = None
-            self.careful = None
+    def suspend(self) -> TaskState | None:
+        """Give the state away, to be closed by the caller; the task may be restored again."""
+        state, self._state, self._chain, self._clock = self._state, None, None, None
+        self.careful = None
+        return state
 
-    def close(self) -> None:
-        """Give the task up."""
-        self.suspend()
+    def close(self) -> TaskState | None:
+        """Give the task up, and its state away, to be closed by the caller."""
         self.move(Life.CLOSED)
+        return self.suspend()

@@ -21,13 +21,17 @@ from streamkit.kafka.log import KafkaLog
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.arrive import wait_for_broker
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.disk import DiskThread
 from streamkit.runtime.growth import run_until_grown
+from streamkit.runtime.host import files_for_state, memory_for_state
 from streamkit.runtime.outcome import Outcome, finished
 from streamkit.runtime.parts import wall_clock_ms
-from streamkit.runtime.processes import worker_number
+from streamkit.runtime.persist import Storage
+from streamkit.runtime.processes import worker_count, worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.status import worker_status
 from streamkit.runtime.stop_signals import stop_signals, stopped_when
+from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
 from streamkit.state.rocks import RocksStores
 from streamkit.state.store import StateStores
@@ -81,14 +85,12 @@ async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asynci
     folder = Path(settings.state_dir) / plan.name
     slot = take_slot(folder)
     try:
-        stores = open_stores(settings, folder)
-        agent = await assemble(plan, settings, cluster, stores, slot)
+        agent = await assemble(plan, settings, cluster, open_storage(settings, folder), slot)
         log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
         async with stopped_when(asked, agent.stop):
             with metrics_of(agent, plan.name, settings):
                 is_grown = await run_until_grown(agent, cluster.admin())
         slot.forget_member()
-        stores.close()
         log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
         return is_grown and not asked.is_set()
     finally:
@@ -119,8 +121,14 @@ def metrics_of(agent: Agent, pipeline: str, settings: Settings) -> Iterator[None
         stop()
 
 
-def open_stores(settings: Settings, folder: Path) -> StateStores:
-    """The state stores of this process, of the kind that the settings name."""
-    if settings.store == "memory":
-        return MemoryStores()
-    return RocksStores(folder / "tasks", settings.state_cache_bytes, settings.state_write_buffer_bytes)
+def open_storage(settings: Settings, folder: Path) -> Storage:
+    """The state of this process: stores of the kind that the settings name, a thread for them, and their memory."""
+    bytes_max = settings.memory_bytes
+    budget = MemoryBudget(memory_for_state(worker_count()) if bytes_max is None else bytes_max)
+    log.info("memory for state", mib=budget.total_bytes >> 20)
+    stores: StateStores = MemoryStores()
+    if settings.store == "rocksdb":
+        stores = RocksStores(
+            folder / "tasks", budget.block_cache_bytes, budget.write_buffer_bytes, files_for_state()
+        )
+    return Storage(stores, DiskThread(), budget)

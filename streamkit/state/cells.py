@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from streamkit.model.keys import GroupPrefixes
+from streamkit.state.budget import RowSize
 from streamkit.state.keys import KEY_AT, StateKeys, WindowKeys, map_key_prefix, split_map_key
 from streamkit.state.map_keys import EVERYTHING, KeyRange, key_range, map_key_format
 from streamkit.state.spec import StoreSpec
@@ -21,6 +22,16 @@ from streamkit.state.values import ENCODE_ERRORS, ValueFormat, shown, unwritable
 
 # Encoded map keys per prefix: which entries of a map a span has changed.
 Touched = dict[bytes, dict[bytes, None]]
+
+# About what is kept in memory for a value, a map and an entry of one beside the content: dicts, objects, key bytes
+# (measured with counts). And how much larger the content is than its bytes, roughly: text hardly, structs of small
+# numbers ten times.
+VALUE_BYTES = 150
+MAP_BYTES = 300
+ENTRY_BYTES = 60
+DECODED = 3
+# Rows of a span whose size is looked at: they stand for the others.
+SAMPLES = 8
 
 # A map of up to this many rows is cached as a whole when all of it is asked for; a larger one is read as it is walked.
 WHOLE_ROWS_MAX = 1_000
@@ -51,7 +62,7 @@ class ValueCells:
     A deleted key is dirty and None in the cache until it is frozen.
     """
 
-    __slots__ = ("_find", "_format", "_keys", "_spec", "cache", "dirty")
+    __slots__ = ("_find", "_format", "_keys", "_row", "_spec", "cache", "dirty")
 
     def __init__(self, spec: StoreSpec, store_id: bytes, prefixes: GroupPrefixes, rows: Rows) -> None:
         # Any, for a cell's key is bytes in one kind of store and a tuple in the other.
@@ -62,6 +73,7 @@ class ValueCells:
             WindowKeys(prefixes, store_id) if spec.kind == "window" else StateKeys(prefixes, store_id)
         )
         self._format = ValueFormat(spec)
+        self._row = RowSize()
         self._find = rows.find
 
     def load(self, key: Any) -> Any | None:
@@ -73,6 +85,7 @@ class ValueCells:
             return None
         value = self._format.decode(data)
         self.cache[key] = value
+        self._row.see(len(key) + len(data))
         return value
 
     def get(self, key: Any) -> Any | None:
@@ -112,6 +125,8 @@ class ValueCells:
                         self._format.require_type(shown(key), data)
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, key, error) from error
+        for key in islice(self.dirty, SAMPLES):
+            self._row.see(len(keys[key]) + len(rows[keys[key]] or b""))
         self.dirty.clear()
         for key in deleted:  # the tombstone in the rows says it from now on
             del cache[key]
@@ -131,9 +146,9 @@ class ValueCells:
         """Whether this span has changed anything."""
         return bool(self.dirty)
 
-    def size(self) -> int:
-        """How many values are cached, or keys: those that were asked for in vain are remembered too."""
-        return max(len(self.cache), len(self._keys))
+    def size_bytes(self) -> int:
+        """About how much memory the values take, and the keys: those that were asked for in vain are kept too."""
+        return int(max(len(self.cache), len(self._keys)) * (VALUE_BYTES + DECODED * self._row.average))
 
     def evict(self) -> None:
         """Empty the cache, except for what only the cache knows: the changes of this span."""
@@ -159,6 +174,7 @@ class MapCells:
         "_format",
         "_id",
         "_prefixes",
+        "_row",
         "_rows",
         "_size",
         "_spec",
@@ -176,6 +192,7 @@ class MapCells:
         self._id = store_id
         self._prefixes = prefixes
         self._format = ValueFormat(spec)
+        self._row = RowSize()
         self._rows = rows
         self._encode_key, self._decode_key = map_key_format(spec)
 
@@ -195,6 +212,7 @@ class MapCells:
         value = self._format.decode(data)
         self._entries(key)[encoded] = value
         self._size += 1
+        self._row.see(len(encoded) + len(data))
         return value
 
     def contains(self, key: bytes, map_key: Any) -> bool:
@@ -273,6 +291,7 @@ class MapCells:
                         rows[prefix + encoded] = data = header + pack(value)
                         if type(value) is not exact and exact is not None:
                             self._format.require_type(shown(key), data)
+                self._row.see(len(encoded) + len(rows[prefix + encoded] or b""))  # the last stands for all
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, key, error) from error
         self._dirty.clear()
@@ -294,9 +313,9 @@ class MapCells:
         """Whether this span has changed anything."""
         return bool(self._dirty)
 
-    def size(self) -> int:
-        """How many entries are cached."""
-        return self._size
+    def size_bytes(self) -> int:
+        """About how much memory the entries take."""
+        return int(len(self._cache) * MAP_BYTES + self._size * (ENTRY_BYTES + DECODED * self._row.average))
 
     def evict(self) -> None:
         """Empty the cache, except for what only the cache knows: the changes of this span."""

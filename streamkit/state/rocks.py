@@ -38,8 +38,11 @@ _MIB = 1024 * 1024
 _WRITE_BUFFER_BYTES_MAX = 32 * _MIB
 # Each database takes memory in pieces of this size: with a hundred small tasks the default of 1 MiB adds up.
 _ARENA_BYTES = 256 * 1024
-# A thousand descriptors are what a process usually has, and it has other tasks and connections.
-_OPEN_FILES_MAX = 256
+# Half of the thousand descriptors that a process usually has: it has connections too.
+FILES_MAX = 512
+# A database needs some whatever it is told, and the first ones should not get all.
+_STORE_FILES_MIN = 24
+_STORES_EXPECTED = 16
 
 # What a database consists of before it is one: left by a crash in its first moments, and nothing is lost.
 _HOLLOW = re.compile(r"LOCK|LOG.*|IDENTITY|MANIFEST-\d+|OPTIONS-.*|\d+\.(log|dbtmp)|rocksdict-config\.json")
@@ -49,9 +52,12 @@ _LOCKED = re.compile(r"lock hold by current process|While lock file.*Resource te
 class RocksStores:
     """The state folder of a host as this process sees it; all its databases share one budget."""
 
-    def __init__(self, folder: Path, cache_bytes: int, write_buffer_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, cache_bytes: int, write_buffer_bytes: int, files_max: int = FILES_MAX
+    ) -> None:
         """Take the budget; the folder is made when the first store is opened."""
         self._folder = folder
+        self._files_max = files_max
         self._options = _options(cache_bytes, write_buffer_bytes)
         self._stores: WeakSet[RocksStore] = WeakSet()
 
@@ -127,6 +133,7 @@ class RocksStores:
             is_hollow = all(_HOLLOW.fullmatch(each.name) for each in path.iterdir())
         # A folder with other files but without a database is not ours to fill.
         self._options.create_if_missing(is_hollow)
+        self._options.set_max_open_files(self._files_for_one())
         try:
             database = Rdict(str(path), self._options, column_families={"default": self._options})
         except Exception as error:
@@ -136,6 +143,11 @@ class RocksStores:
             store.close()
             raise StateCorrupt("it was found damaged while in use", where=str(path))
         return store
+
+    def _files_for_one(self) -> int:
+        """The share of the next database: half of what is fair, for nobody knows how many will follow."""
+        stores = max(_STORES_EXPECTED, sum(store.is_open for store in self._stores) + 1)
+        return max(_STORE_FILES_MIN, self._files_max // (2 * stores))
 
     def _remove_siblings(self, folder: Path) -> None:
         for number in range(1, SIBLINGS_MAX):
@@ -174,7 +186,7 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     options.set_write_buffer_manager(WriteBufferManager(write_buffer_bytes, False))
     options.set_write_buffer_size(min(_WRITE_BUFFER_BYTES_MAX, write_buffer_bytes))
     options.set_arena_block_size(_ARENA_BYTES)
-    # A write that must wait holds the GIL, and with it the event loop: leave room for flushes to catch up.
+    # Writes that must wait let committed rows pile up in memory: leave room for flushes to catch up.
     options.set_max_write_buffer_number(4)
     options.set_level_zero_slowdown_writes_trigger(40)
     options.set_level_zero_stop_writes_trigger(60)
@@ -182,7 +194,6 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_bytes_per_sync(_MIB)
-    options.set_max_open_files(_OPEN_FILES_MAX)
     options.set_skip_stats_update_on_db_open(True)  # opening takes milliseconds, however much there is
     options.set_avoid_unnecessary_blocking_io(True)
     options.set_max_manifest_file_size(4 * _MIB)

@@ -11,6 +11,7 @@ apart.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,13 @@ OFFSET_KEY = RESERVED_PREFIX + b"\x00offset"
 DAMAGED_MARK = "DAMAGED"
 # Rows that a scan reads at a time: few enough to be quick, enough to make the calls in between cheap.
 SCAN_ROWS = 256
+
+# What RocksDB says instead of waiting; how long we wait between two tries, before we say so, and altogether.
+STALLED = "Write stall"
+STALL_PAUSE_FIRST_S = 0.002
+STALL_PAUSE_LAST_S = 0.1
+STALL_SAID_S = 2.0
+STALL_S_MAX = 300.0
 
 # What the operating system says when the database is well and the host is not, and who must act.
 _HOST_PROBLEMS: dict[str, type[StreamkitError]] = {
@@ -58,7 +66,7 @@ class Cursor:
 
 
 class RocksStore:
-    """A StateStore in one RocksDB, used by one thread; `flush` may run in another one meanwhile."""
+    """A StateStore in one RocksDB: one thread reads, another one may write, flush and close meanwhile."""
 
     def __init__(self, database: Rdict, folder: Path) -> None:
         """Take over an open database.
@@ -71,9 +79,12 @@ class RocksStore:
         self._get: Callable[[bytes], bytes | None] = database.get
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True
+        # A stalled write would hold the GIL, and with it every thread: refuse it instead, and we wait without.
+        self._write_options.no_slowdown = True
         self._cursors: WeakSet[Cursor] = WeakSet()
         self._applied = 0
         self._flushed = 0
+        self._is_stall_said = False
         # Held while flushing, because a database that is being flushed by another thread cannot be closed.
         self._flushing = threading.Lock()
         try:
@@ -110,23 +121,43 @@ class RocksStore:
         return rows
 
     def apply(self, writes: Writes, changelog_offset: int) -> None:
-        """Write all of it and the offset, or nothing."""
+        """Write all of it and the offset, or nothing; waits while RocksDB takes no writes.
+
+        Raises:
+            Retry: it has taken none for minutes.
+        """
         database = self._open()
-        batch = WriteBatch(raw_mode=True)
-        put, delete = batch.put, batch.delete
-        for key in sorted(writes):  # half the price of random order in large batches
-            value = writes[key]
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
-        put(OFFSET_KEY, changelog_offset.to_bytes(8, "big"))
+        began_s = time.monotonic()
+        pause_s = STALL_PAUSE_FIRST_S
+        while not self._write(database, _batch(writes, changelog_offset)):
+            self._mind_the_stall(time.monotonic() - began_s)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, STALL_PAUSE_LAST_S)
+        self._changelog_offset = changelog_offset
+        self._applied += 1
+        self._is_stall_said = False
+
+    def _write(self, database: Rdict, batch: WriteBatch) -> bool:
+        """Whether RocksDB took it; it may be stalled."""
         try:
             database.write(batch, self._write_options)
         except Exception as error:
+            if STALLED in str(error):
+                return False
             raise self._explain(error) from error
-        self._changelog_offset = changelog_offset
-        self._applied += 1
+        return True
+
+    def _mind_the_stall(self, lasts_s: float) -> None:
+        if lasts_s > STALL_SAID_S and not self._is_stall_said:
+            self._is_stall_said = True
+            log.warning("RocksDB takes no writes until it has merged its files", folder=str(self.folder))
+        if lasts_s > STALL_S_MAX:
+            raise Retry(
+                "RocksDB takes no writes",
+                where=str(self.folder),
+                detail=f"it was asked for {STALL_S_MAX:.0f} s; compaction does not keep up",
+                hint="give the worker a faster disk by state_dir, or spread its partitions over more hosts",
+            )
 
     def flush(self) -> None:
         """Make what was applied survive a crash; other threads run meanwhile."""
@@ -220,6 +251,20 @@ class RocksStore:
             detail=str(error),
             hint="it is set aside and restored from the changelog; if this happens again, check the disk",
         )
+
+
+def _batch(writes: Writes, changelog_offset: int) -> WriteBatch:
+    """All rows and the offset, as one write."""
+    batch = WriteBatch(raw_mode=True)
+    put, delete = batch.put, batch.delete
+    for key in sorted(writes):  # half the price of random order in large batches
+        value = writes[key]
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+    put(OFFSET_KEY, changelog_offset.to_bytes(8, "big"))
+    return batch
 
 
 def host_problem(error: Exception, path: Path) -> StreamkitError | None:

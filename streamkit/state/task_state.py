@@ -1,8 +1,9 @@
 """TaskState: the state of one task between its operators, its changelog and its store.
 
 A change walks down: the cells of the open span; the frozen rows of a span that is being committed; the pending
-rows, committed but not in the store yet; the store. Reading asks in the same order, so a span sees everything
-before it. Only committed rows reach the store: a failed commit is forgotten by dropping the two layers above.
+rows, which are committed; the rows that another thread is writing to the store; the store. Reading asks in the same
+order, so a span sees everything before it. Only committed rows reach the store: a failed commit is forgotten by
+dropping the two layers above.
 
 Where records have failed, one more layer lies under the cells: the settled rows of the open span (`state/record_layer.py`).
 """
@@ -14,9 +15,11 @@ from itertools import islice, takewhile
 
 import structlog
 
-from streamkit.errors import Bug, Retry, StateCorrupt
+from streamkit.errors import Bug, StreamkitError
 from streamkit.model.keys import GroupPrefixes
+from streamkit.state.budget import Cache
 from streamkit.state.cells import MapCells, Touched, ValueCells
+from streamkit.state.committed import CommittedRows, Layer
 from streamkit.state.keys import store_ids
 from streamkit.state.record_layer import Changes, RecordLayer
 from streamkit.state.spec import StoreSpec
@@ -24,11 +27,6 @@ from streamkit.state.store import StateStore, Writes
 from streamkit.state.timers import TimerCells
 
 log = structlog.get_logger()
-
-# Pending rows are written early beyond these: one write of 50 000 rows holds the event loop for about 60 ms, and
-# values may be large.
-PENDING_ROWS_MAX = 50_000
-PENDING_BYTES_MAX = 32 * 1024 * 1024
 
 
 class TaskState:
@@ -43,29 +41,23 @@ class TaskState:
         store: StateStore,
         specs: Sequence[StoreSpec],
         *,
-        cached_values_max: int,
-        flush_interval_s: float = 1.0,
+        apply_interval_s: float = 1.0,
         strays: Iterable[bytes] = (),
     ) -> None:
         """`strays` are keys of which the changelog has a newer row that was never committed: `runtime/tail.py`."""
         self.store = store
         # Sorted, or the changelog would depend on how a process orders its sets.
         self._strays = sorted(strays)
-        self._cached_values_max = cached_values_max
-        self._flush_interval_s = flush_interval_s
         self._frozen: deque[Changes] = deque()
-        self._pending: dict[bytes, bytes | None] = {}
-        self._pending_touched: Touched = {}
-        self._pending_bytes = 0
-        self._pending_since_s: float | None = None
-        self._changelog_offset = store.changelog_offset
+        self.committed_rows = CommittedRows(store, apply_interval_s)
+        self.is_closed = False
         ids = store_ids(spec.name for spec in specs)
-        prefixes = GroupPrefixes()
+        self._prefixes = GroupPrefixes()
         self._values: dict[str, ValueCells] = {}
         self._maps: dict[str, MapCells] = {}
         self._timers: dict[str, TimerCells] = {}
         for spec in specs:
-            place = (spec, ids[spec.name], prefixes, self)
+            place = (spec, ids[spec.name], self._prefixes, self)
             match spec.kind:
                 case "value" | "window":
                     self._values[spec.name] = ValueCells(*place)
@@ -83,7 +75,7 @@ class TaskState:
     @property
     def changelog_offset(self) -> int:
         """What is committed here reflects the changelog up to here (exclusive), written to the store or not."""
-        return self._changelog_offset
+        return self.committed_rows.changelog_offset
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
         """The cells of a value or window store; the same object for the life of the task."""
@@ -137,14 +129,10 @@ class TaskState:
         oldest = self._frozen[0]
         if rows is not oldest.rows and not oldest.rows.items() <= rows.items():
             raise Bug("a span was committed that is not the oldest frozen one")
-        self._advance(changelog_offset)
+        self._require_progress(changelog_offset)
         self._frozen.popleft()
         self._strays.clear()
-        self._pending.update(rows)
-        self._pending_bytes += sum(map(len, filter(None, rows.values())))
-        for prefix, changed in oldest.touched.items():
-            self._pending_touched.setdefault(prefix, {}).update(changed)
-        self._evict()
+        self.committed_rows.add(rows, oldest.touched, changelog_offset)
 
     def drop(self) -> None:
         """The commit failed or the span did: forget all that is not committed."""
@@ -152,36 +140,16 @@ class TaskState:
         self.records.take()
         self._forget_cells()
 
-    def _evict(self) -> None:
-        """Empty the caches that have outgrown their bound, except for what only they know."""
-        for cells in self._cells:
-            if cells.size() > self._cached_values_max:
-                cells.evict()
+    def caches(self) -> Iterator[Cache]:
+        """What can be emptied at any time between two records when memory is short."""
+        yield from self._cells
+        yield self._prefixes
 
     # Down to the store.
 
-    def flush_due(self, now_s: float) -> bool:
-        """Whether pending rows have waited long enough, or are many; ask after every commit and when idle."""
-        if not self._pending:
-            self._pending_since_s = None
-            return False
-        if self._pending_since_s is None:
-            self._pending_since_s = now_s
-        return (
-            now_s - self._pending_since_s >= self._flush_interval_s
-            or len(self._pending) >= PENDING_ROWS_MAX
-            or self._pending_bytes >= PENDING_BYTES_MAX
-        )
-
     def write_pending(self) -> None:
-        """Write all committed rows to the store, with the offset that belongs to them."""
-        if self._changelog_offset == self.store.changelog_offset and not self._pending:
-            return
-        self.store.apply(self._pending, self._changelog_offset)
-        self._pending.clear()
-        self._pending_touched.clear()
-        self._pending_bytes = 0
-        self._pending_since_s = None
+        """Write all committed rows to the store here and now; a write under way must have ended."""
+        self.committed_rows.write_all()
 
     def restore(self, rows: Writes, changelog_offset: int) -> None:
         """Copy committed changelog records straight into the store; no span may be open.
@@ -191,27 +159,26 @@ class TaskState:
         """
         if self._frozen or self.records.settled.rows or any(cells.is_dirty() for cells in self._cells):
             raise Bug("state is restored under an open span")
-        self.write_pending()  # older than the records, so it goes first
-        self._advance(changelog_offset)
+        self._require_progress(changelog_offset)
         self._forget_cells()
-        self.store.apply(rows, changelog_offset)
+        self.committed_rows.add(rows, {}, changelog_offset)
+        self.write_pending()
 
     def close(self) -> None:
-        """Write what is committed, drop what is not, and release the store."""
+        """Write what is committed, drop what is not, and release the store; a write under way must have ended."""
+        self.is_closed = True
         self.drop()
         try:
             self.write_pending()
-        except (StateCorrupt, Retry) as error:  # the changelog has it all
+        except StreamkitError as error:  # the changelog has it all
             log.warning("committed state could not be written to disk: it will be restored", error=str(error))
         self.store.close()
 
     # Reading.
 
     def read(self, key: bytes) -> bytes | None:
-        """The committed bytes of a reserved key, or None."""
-        if key in self._pending:
-            return self._pending[key]
-        return self.store.get(key)
+        """The committed bytes of a key, or None."""
+        return self.committed_rows.read(key)
 
     def find(self, key: bytes) -> bytes | None:
         """The newest bytes of a state key below the cells; for them."""
@@ -220,19 +187,15 @@ class TaskState:
         for frozen in reversed(self._frozen):
             if key in frozen.rows:
                 return frozen.rows[key]
-        if key in self._pending:
-            return self._pending[key]
-        return self.store.get(key)
+        return self.committed_rows.read(key)
 
     def find_all(
         self, prefix: bytes, start: bytes = b"", end: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         """The newest bytes of a map's entries below the cells, in order and as they are now; for them."""
         newer: dict[bytes, bytes | None] = {}
-        _overlay(newer, prefix, self._pending, self._pending_touched)
-        for frozen in self._frozen:
-            _overlay(newer, prefix, frozen.rows, frozen.touched)
-        _overlay(newer, prefix, self.records.settled.rows, self.records.settled.touched)
+        for layer in self._upwards():
+            _overlay(newer, prefix, layer.rows, layer.touched)
         first = prefix + start
         added = sorted((key, data) for key, data in newer.items() if data is not None and key >= first)
         stored = self.store.scan(prefix, first)
@@ -245,19 +208,24 @@ class TaskState:
     def find_keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
         """The first `count` state keys from `start` on below the open span that begin with `prefix`; for the timers."""
         newer: dict[bytes, bytes | None] = {}
-        for rows in (self._pending, *(frozen.rows for frozen in self._frozen)):
-            newer.update((key, data) for key, data in rows.items() if key >= start and key.startswith(prefix))
+        for layer in self._upwards():
+            newer.update(
+                (key, data) for key, data in layer.rows.items() if key >= start and key.startswith(prefix)
+            )
         added = sorted(key for key, data in newer.items() if data is not None)
         stored = (key for key, _ in self.store.scan(prefix, start) if key not in newer)
         return list(islice(merge(stored, added), count))
 
-    def _advance(self, changelog_offset: int) -> None:
-        if changelog_offset < self._changelog_offset:
+    def _upwards(self) -> list[Layer | Changes]:
+        """All layers above the store, the oldest first."""
+        return [*self.committed_rows.layers(), *self._frozen, self.records.settled]
+
+    def _require_progress(self, changelog_offset: int) -> None:
+        if changelog_offset < self.changelog_offset:
             raise Bug(
-                f"the changelog went backwards, from offset {self._changelog_offset} to {changelog_offset}",
+                f"the changelog went backwards, from offset {self.changelog_offset} to {changelog_offset}",
                 hint="was the changelog topic deleted while the pipeline was running?",
             )
-        self._changelog_offset = changelog_offset
 
     def _forget_cells(self) -> None:
         for cells in self._cells:

@@ -18,6 +18,8 @@ from streamkit.state.spec import StoreSpec
 LOADED_AT_ONCE = 4_096
 # Beyond this many in memory, the later half goes back to being rows only: about 20 MB per step and task.
 NEAR_MAX = 100_000
+# What one of them takes in memory.
+TIMER_BYTES = 200
 
 # Added to a time, so that its bytes sort like the number: negative ones first.
 _SIGN = 1 << 63
@@ -144,12 +146,14 @@ class TimerCells:
         """Whether this span has changed anything."""
         return bool(self._dirty)
 
-    def size(self) -> int:
-        """Nothing that `evict` could free: what is in memory has its own bound."""
-        return 0
+    def size_bytes(self) -> int:
+        """About how much memory the next timers take."""
+        return len(self._near) * TIMER_BYTES
 
     def evict(self) -> None:
-        """As `size`."""
+        """Keep only the next few in memory; the others are found again in the rows."""
+        while len(self._near) > LOADED_AT_ONCE:
+            self._let_go()
 
     def forget(self) -> None:
         """Drop the changes of this span and everything in memory."""

@@ -31,14 +31,18 @@ from streamkit.model.event_time import as_milliseconds
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
 from streamkit.model.topic import Topic
+from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
+from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
 from streamkit.runtime.task import Task
 from streamkit.runtime.time_report import TaskTime, explain
+from streamkit.state.budget import MemoryBudget
 from streamkit.testing.harness_worker import HarnessWorker
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.names import require_source, require_topic, require_windows
+from streamkit.testing.virtual_disk import VirtualDisk
 from streamkit.testing.virtual_time import VirtualLoop, in_process
 from streamkit.windows.look import OpenWindow, open_windows
 
@@ -81,6 +85,8 @@ class Harness:
             require_topic(self._plan, topic)
         self._is_quiet = _keep_quiet()
         self._settings = Settings(store="memory", **settings)
+        bytes_max = self._settings.memory_bytes
+        self._budget = MemoryBudget() if bytes_max is None else MemoryBudget(bytes_max)
         self._loop = VirtualLoop(seed)
         self._broker = MemoryBroker(clock_ms=self._now_ms)
         self._log = MemoryLog(self._broker)
@@ -234,8 +240,7 @@ class Harness:
         for task in self._running():
             stores = {store.name: store for store in task.stage.stores}
             if step in stores:
-                task.state.write_pending()  # committed already; this only brings it together with the rest
-                found += open_windows(task.state.store, stores[step], stores.get(f"{step}.sessions"))
+                found += open_windows(task.state.committed_rows, stores[step], stores.get(f"{step}.sessions"))
         return sorted(found, key=lambda each: (each.window, each.key))
 
     @property
@@ -275,9 +280,7 @@ class Harness:
             raise Misconfigured(f"{worker.name} is running", hint="crash it first")
         worker.begin_life()
         worker.log = MemoryLog(self._broker)
-        worker.agent = self._do(
-            assemble(self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms)
-        )
+        worker.agent = self._do(self._assemble(worker, worker.log))
         worker.work = self._loop.create_task(
             self._live(worker), name=worker.name, context=in_process(worker.name)
         )
@@ -287,9 +290,11 @@ class Harness:
             if not await run_until_grown(worker.agent, worker.log.admin()):
                 return
             worker.begin_life()
-            worker.agent = await assemble(
-                self._plan, self._settings, worker.log, worker.stores, worker, self._now_ms
-            )
+            worker.agent = await self._assemble(worker, worker.log)
+
+    async def _assemble(self, worker: HarnessWorker, log: MemoryLog) -> Agent:
+        storage = Storage(worker.stores, VirtualDisk(), self._budget)
+        return await assemble(self._plan, self._settings, log, storage, worker, self._now_ms)
 
     def _kill(self, worker: HarnessWorker) -> None:
         if worker.log is not None and worker.work is not None:

@@ -1,15 +1,22 @@
 """A look at the open windows of a step from outside: for tests and for people, never for the engine."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from streamkit.state.keys import TIMERS_PREFIX, split_map_key, store_id
 from streamkit.state.spec import StoreSpec
-from streamkit.state.store import StateStore
 from streamkit.state.values import ValueFormat
 from streamkit.windows.window import Window, decode_namespace
 
 _STORE_AT, _KEY_AT = 2, 4  # behind the key group, and behind the store id
+
+
+class Entries(Protocol):
+    """What a task has committed."""
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All entries whose key begins with `prefix`, in key order."""
+        ...
 
 
 class OpenWindow(NamedTuple):
@@ -21,7 +28,7 @@ class OpenWindow(NamedTuple):
 
 
 def open_windows(
-    store: StateStore, contents: StoreSpec, sessions: StoreSpec | None = None
+    store: Entries, contents: StoreSpec, sessions: StoreSpec | None = None
 ) -> Iterator[OpenWindow]:
     """The open windows in the store of a task; sessions are shown as they are, not as they began."""
     homes: dict[tuple[bytes, Window], Window] = {}
@@ -34,7 +41,7 @@ def open_windows(
         yield OpenWindow(key, homes.get((key, window), window), found)
 
 
-def _rows(store: StateStore, spec: StoreSpec | None) -> Iterator[tuple[bytes, Any]]:
+def _rows(store: Entries, spec: StoreSpec | None) -> Iterator[tuple[bytes, Any]]:
     """All entries of one keyed store, decoded; reads everything that the task has."""
     if spec is None:
         return

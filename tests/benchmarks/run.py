@@ -2,6 +2,7 @@
 
     make bench                          everything of ours, three interleaved rounds
     make bench ONLY=copy,count          names, or the beginnings of names
+    make bench ONLY=memory              what the state of a hundred tasks takes, against its budget; no broker
     make bench PEERS=1                  the peers too: quix, faust, bytewax, kafka_streams (or their names)
     python -m tests.benchmarks.run --profile count_exactly_once
 
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from streamkit.testing.broker import start_broker
-from tests.benchmarks import prefill, profiling, report
+from tests.benchmarks import memory, prefill, profiling, report
 from tests.benchmarks.cases import CASES, FEW_KEYS, Case, Figures, measure
 from tests.benchmarks.check import WrongOutput
 from tests.benchmarks.child import RunFailed
@@ -28,15 +29,19 @@ from tests.benchmarks.peers.roster import peer_cases, peer_latencies
 ROUNDS = 3
 RECORDS = 2_000_000
 LATENCY_S = 30.0
+# Needs no broker, so it is asked for alone.
+MEMORY = "memory"
 
 
 def main() -> int:
     wishes = parse()
     names = [each for each in (wishes.only or "").split(",") if each]
+    if names == [MEMORY]:
+        return memory.run()
     cases = [case for case in CASES if is_wanted(case.name, names)]
     latencies = {name: start for name, start in LATENCIES.items() if is_wanted(name, names)}
     if not cases and not latencies:
-        known = ", ".join([*(case.name for case in CASES), *LATENCIES])
+        known = ", ".join([*(case.name for case in CASES), *LATENCIES, MEMORY])
         print(f"error: nothing is named {wishes.only!r}; there are {known}", file=sys.stderr)
         return 2
     cases += peer_cases(wishes.peers, say)

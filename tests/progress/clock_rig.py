@@ -41,7 +41,7 @@ class Rig:
         # What each step took the time to be while a timer fired: (who fired, {step: now}).
         self.saw: list[tuple[str, dict[str, int]]] = []
         specs = [StoreSpec(f"{step}.{kind}", kind, bool) for step in steps for kind in KINDS]
-        self.state = TaskState(self.stores.open("task-0"), specs, cached_values_max=10)
+        self.state = TaskState(self.stores.open("task-0"), specs)
         state = clock or ClockState()
         source = SourceClock(TimeRule(), state.sources.get("in", SourceState()), NOW)
         self.source = source

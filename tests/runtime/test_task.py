@@ -72,7 +72,7 @@ def test_a_rewind_forgets_what_operators_hold_back():
     task = Task(TaskId(stage.name, 0), stage, {})
     written: list[tuple[bytes | None, bytes | None, int]] = []
     outputs = {"counts": writing_to(written)}
-    state = TaskState(MemoryStores().open("task"), stage.stores, cached_values_max=10)
+    state = TaskState(MemoryStores().open("task"), stage.stores)
     task.life = Life.RESTORING
     task.start(Restored(state, {}, 0, "birth"), outputs)
     task.chain.entries["views"]([view(1)])

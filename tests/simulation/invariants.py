@@ -251,13 +251,7 @@ def check_state(world: World) -> Iterable[str]:
 
 def live(task: Task) -> dict[bytes, bytes]:
     """What a task holds as committed."""
-    state = dict(task.state.store.scan(b""))
-    for key, value in task.state._pending.items():
-        if value is None:
-            state.pop(key, None)
-        else:
-            state[key] = value
-    return state
+    return dict(task.state.committed_rows.scan(b""))
 
 
 def check_disks(world: World) -> Iterable[str]:

@@ -61,8 +61,10 @@ ABSENCES = Bias(
     settings={"session_timeout_s": 0.3},
 )
 # Spans that find nothing in the cache, while the one before is on its way.
-FORGETFUL = Bias(
-    acts=(0, 1), settings={"cached_values_max": 0, "commit_interval_s": 0.0003, "slice_records": 1}
+FORGETFUL = Bias(acts=(0, 1), settings={"memory_bytes": 0, "commit_interval_s": 0.0003, "slice_records": 1})
+# The same, while rows that are committed are on their way to disk.
+SLOW_DISKS = msgspec.structs.replace(
+    FORGETFUL, settings={**FORGETFUL.settings, "state_apply_interval_s": 0.0}
 )
 # Results that wait for the end of a span which then has to be dropped.
 HELD_BACK = Bias(shapes=("latest",), acts=(8, 12))
@@ -75,7 +77,7 @@ DEATHS = Bias(
     traps=("writer.produce", "writer.produce", "writer.positions"),
     acts=(20, 30),
     workers_max=1,
-    settings={"state_flush_interval_s": 100.0, "slice_records": 1, "commit_interval_s": 0.01},
+    settings={"state_apply_interval_s": 100.0, "slice_records": 1, "commit_interval_s": 0.01},
 )
 # A broker that starts anew again and again, and forgets.
 FORGOTTEN = Bias(is_forgetful=True)
@@ -118,6 +120,7 @@ MUTANTS = (
     Mutant("dead letter outside the span", runtime.dead_letter_outside_the_span, 6),
     Mutant("store claims more than it has", runtime.store_claims_more_than_it_has, 0),
     Mutant("frozen rows not read", runtime.frozen_rows_not_read, 9, FORGETFUL),
+    Mutant("rows on their way not read", runtime.rows_on_their_way_not_read, 0, SLOW_DISKS),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
     Mutant("stray rows restored", runtime.stray_rows_restored, LOOSE_FROM + 12, DEATHS),
     Mutant("tasks for those who do not know them", clients.tasks_for_anybody, DEPLOYED_FROM),

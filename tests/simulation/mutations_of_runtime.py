@@ -15,6 +15,7 @@ from streamkit.runtime.ingest import FetchedIntake
 from streamkit.runtime.restore import Restoring
 from streamkit.runtime.tail import Tail
 from streamkit.runtime.task import Task
+from streamkit.state.committed import CommittedRows
 from streamkit.state.memory import MemoryStore
 from streamkit.state.task_state import TaskState
 from streamkit.testing.memory.batch import MemoryBatch
@@ -258,11 +259,16 @@ def store_claims_more_than_it_has(patch: Any) -> None:
 
 def frozen_rows_not_read(patch: Any) -> None:
     """While a span is being committed the next one reads what was there before it."""
+    patch(TaskState, "find", lambda self, key: self.read(key))
 
-    def broken(self: TaskState, key: bytes) -> bytes | None:
-        return self._pending[key] if key in self._pending else self.store.get(key)
 
-    patch(TaskState, "find", broken)
+def rows_on_their_way_not_read(patch: Any) -> None:
+    """While the disk writes rows, the store is asked for them, which has not got them yet."""
+
+    def broken(self: CommittedRows, key: bytes) -> bytes | None:
+        return self._pending.rows[key] if key in self._pending.rows else self.store.get(key)
+
+    patch(CommittedRows, "read", broken)
 
 
 def tombstones_not_restored(patch: Any) -> None:

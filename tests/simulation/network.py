@@ -53,7 +53,7 @@ class SimNetwork(SeededNetwork):
     def __init__(self, name: str, random: Random, trace: Trace, delay_s_max: float) -> None:
         super().__init__(random, delay_s_max=delay_s_max)
         self.trap: Trap | None = None
-        self._name = name
+        self.name = name
         self._trace = trace
 
     def fate(self, what: str) -> Fate:
@@ -61,7 +61,7 @@ class SimNetwork(SeededNetwork):
         fate = super().fate(what)
         if fate is not Fate.DELIVERED:
             self._trace.count(f"{fate.value} {what}")
-            self._trace.note(self._name, f"{what}: {fate.value}")
+            self._trace.note(self.name, f"{what}: {fate.value}")
         return fate
 
     async def call(self, what: str, apply: Callable[[], R], timeout_s: float) -> R:
@@ -79,10 +79,10 @@ class SimNetwork(SeededNetwork):
             try:
                 result = apply()
             except Exception as error:
-                self._trace.note(self._name, f"{what}: {error!r}")
+                self._trace.note(self.name, f"{what}: {error!r}")
                 raise
             if what != "reader.fetch" or result:
-                self._trace.note(self._name, what)
+                self._trace.note(self.name, what)
             return result
 
         return arrive

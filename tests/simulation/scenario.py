@@ -121,6 +121,7 @@ class Scenario(msgspec.Struct, frozen=True):
     marker_delay_s_max: float
     survives: Literal["all", "some", "none"]
     batch_bytes_max: int
+    disk_delay_s_max: float
     loads: tuple[Load, ...]
     actions: tuple[Action, ...]
     # From when on workers start with the new version.
@@ -145,6 +146,8 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
     settings = _settings(chance, _guarantee(seed), is_local=stream(seed, "local").random() < LOCAL_SHARE)
+    flush_interval_s = stream(seed, "flush").choice((0.2, 60.0))
+    settings = msgspec.structs.replace(settings, state_flush_interval_s=flush_interval_s)
     settings = msgspec.structs.replace(settings, **bias.settings)
     span_s = chance.uniform(0.8, 3.0)
     return Scenario(
@@ -161,6 +164,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
         marker_delay_s_max=chance.choice((0.0, 0.01, 0.2, 0.5)),
         survives=chance.choice(("all", "some", "some", "none")),
         batch_bytes_max=_batch_bytes_max(seed),
+        disk_delay_s_max=stream(seed, "disk").choice((0.0, 0.003, 0.05)),
         loads=_loads(seed, shape, partitions, span_s, flaky=retries >= FLAKES),
         actions=tuple(
             sorted(
@@ -211,8 +215,8 @@ def _settings(chance: Random, guarantee: GuaranteeName, *, is_local: bool) -> Se
         rebalance_timeout_s=session_s * chance.choice((1.5, 3.0)),
         transaction_timeout_s=chance.choice((1.0, 3.0, 8.0)),
         request_timeout_s=chance.choice((0.15, 0.5, 1.0)),
-        cached_values_max=chance.choice((0, 2, 1000)),
-        state_flush_interval_s=chance.choice((0.0, 0.3)),
+        memory_bytes=chance.choice((0, 5_000, 1 << 20)),
+        state_apply_interval_s=chance.choice((0.0, 0.3)),
         restart_delay_first_s=0.05,
         restart_delay_last_s=1.0,
     )

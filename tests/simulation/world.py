@@ -7,13 +7,16 @@ from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, StreamkitErro
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import is_at_rest
 from streamkit.runtime.task import Life as TaskLife
+from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
 from streamkit.state.store import StateStore
 from streamkit.testing.memory import MemoryBroker
 from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Transaction
+from streamkit.testing.virtual_disk import VirtualDisk
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
 from tests.simulation.pipelines import Making, renew
 from tests.simulation.scenario import EPOCH_MS, Scenario, stream
@@ -65,6 +68,8 @@ class Life:
             batch_bytes_max=scenario.batch_bytes_max,
         )
         self.stores = LifeStores(disk)
+        chance = stream(scenario.seed, f"disk of {network.name}")
+        self.disk = VirtualDisk(lambda: chance.random() * scenario.disk_delay_s_max)
         self.agent: Agent | None = None
         self.work: asyncio.Task[None] | None = None
         self.is_stopping = False
@@ -185,7 +190,7 @@ class World:
                 self.plan if life.is_new_version else self.first_plan,
                 settings,
                 life.log,
-                life.stores,
+                Storage(life.stores, life.disk, MemoryBudget(settings.memory_bytes or 0)),
                 worker,
                 self.now_ms,
             )
@@ -280,7 +285,8 @@ class World:
         if group.phase is not Phase.STABLE or len(group.members) != len(living):
             return f"the group is {group.phase.value} with {len(group.members)} members for {len(living)} workers"
         for worker in living:
-            if worker.agent is None or not _is_calm(worker.agent, group):
+            life = worker.life
+            if life is None or life.agent is None or life.disk.is_busy or not _is_calm(life.agent, group):
                 return f"{worker.name} is busy"
         return None
 

@@ -16,7 +16,7 @@ SPECS = [EVENT, PROCESSING, COUNTS]
 
 def new_state(stores: StateStores | None = None) -> TaskState:
     stores = MemoryStores() if stores is None else stores
-    return TaskState(stores.open("alarms-0"), SPECS, cached_values_max=1000)
+    return TaskState(stores.open("alarms-0"), SPECS)
 
 
 def commit(state: TaskState) -> None:

@@ -229,9 +229,9 @@ def test_eviction_of_maps_keeps_what_only_the_cache_knows(rows: DictRows) -> Non
         cells.put(b"k", map_key, 1)
     freeze(cells, rows)
     cells.put(b"k", "b", 2)
-    assert cells.size() == 3
+    assert cells._size == 3
     cells.evict()
-    assert cells.size() == 1
+    assert cells._size == 1
     assert list(cells.items(b"k")) == [("a", 1), ("b", 2), ("c", 1)]
 
 
@@ -294,5 +294,5 @@ def test_a_map_that_became_empty_takes_no_room(rows: DictRows) -> None:
         cells.freeze({}, {})
         cells.remove(b"%d" % number, "open")
         cells.freeze({}, {})
-    assert cells.size() == 0
+    assert cells._size == 0
     assert len(cells._cache) == 0

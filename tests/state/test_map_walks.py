@@ -47,7 +47,7 @@ def test_a_large_map_is_read_as_far_as_it_is_walked_and_not_kept(large: tuple[Ma
     assert [next(walk) for _ in range(3)] == [(0, 0), (1, 1), (2, 2)]
     assert rows.read <= WHOLE_ROWS_MAX + 2
     assert list(walk)[-1] == (9_999, 9_999)
-    assert cells.size() <= WHOLE_ROWS_MAX
+    assert cells._size <= WHOLE_ROWS_MAX
 
 
 def test_a_range_is_read_from_its_start_to_its_end(large: tuple[MapCells, CountedRows]) -> None:
@@ -132,4 +132,4 @@ def test_keys_without_an_order_have_no_ranges(rows: DictRows) -> None:
 def test_a_walk_over_a_map_that_is_not_there_takes_no_room(rows: DictRows) -> None:
     cells = map_cells(rows)
     assert list(cells.items(b"k", cells.key_range("a", None, None))) == []
-    assert cells.size() == 0
+    assert cells._size == 0

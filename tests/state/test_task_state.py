@@ -4,10 +4,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streamkit.errors import Bug, EncodeError, InvalidPipeline
+from streamkit.state.budget import keep_within
+from streamkit.state.committed import PENDING_BYTES_MAX, PENDING_ROWS_MAX
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.state.memory import MemoryStores
 from streamkit.state.spec import StoreSpec
-from streamkit.state.task_state import PENDING_BYTES_MAX, PENDING_ROWS_MAX, TaskState
+from streamkit.state.task_state import TaskState
 
 COUNTS = StoreSpec("counts", "value", int)
 NAMES = StoreSpec("names", "value", str)
@@ -15,9 +17,9 @@ DAYS = StoreSpec("days", "map", int, str)
 SPECS = [COUNTS, NAMES, DAYS]
 
 
-def new_state(stores: MemoryStores | None = None, cached_values_max: int = 1000) -> TaskState:
+def new_state(stores: MemoryStores | None = None) -> TaskState:
     stores = MemoryStores() if stores is None else stores
-    return TaskState(stores.open("totals-0"), SPECS, cached_values_max=cached_values_max)
+    return TaskState(stores.open("totals-0"), SPECS)
 
 
 def commit(state: TaskState) -> None:
@@ -34,7 +36,7 @@ def test_a_frozen_span_holds_the_changes_of_all_stores() -> None:
 
 
 def test_the_next_span_sees_a_frozen_one() -> None:
-    state = new_state(cached_values_max=0)
+    state = new_state()
     counts, days = state.value_cells(COUNTS), state.map_cells(DAYS)
     counts.put(b"a", 1)
     days.put(b"a", "x", 1)
@@ -110,17 +112,17 @@ def test_spans_are_committed_in_the_order_of_freezing() -> None:
 
 def test_pending_rows_are_due_after_a_while() -> None:
     state = new_state()
-    assert not state.flush_due(0.0)
+    assert not state.committed_rows.write_due(0.0)
     state.value_cells(COUNTS).put(b"a", 1)
     commit(state)
-    assert not state.flush_due(100.0)
-    assert not state.flush_due(100.9)
-    assert state.flush_due(101.0)
+    assert not state.committed_rows.write_due(100.0)
+    assert not state.committed_rows.write_due(100.9)
+    assert state.committed_rows.write_due(101.0)
     state.write_pending()
-    assert not state.flush_due(102.0)
+    assert not state.committed_rows.write_due(102.0)
     state.value_cells(COUNTS).put(b"a", 2)
     commit(state)
-    assert not state.flush_due(200.0)
+    assert not state.committed_rows.write_due(200.0)
 
 
 def test_pending_rows_are_due_when_they_are_many_or_large() -> None:
@@ -128,19 +130,19 @@ def test_pending_rows_are_due_when_they_are_many_or_large() -> None:
     for number in range(PENDING_ROWS_MAX):
         state.value_cells(COUNTS).put(b"%d" % number, 1)
     commit(state)
-    assert state.flush_due(0.0)
+    assert state.committed_rows.write_due(0.0)
     state.write_pending()
     state.value_cells(NAMES).put(b"a", "x" * PENDING_BYTES_MAX)
     commit(state)
-    assert state.flush_due(0.0)
+    assert state.committed_rows.write_due(0.0)
     state.write_pending()
     state.value_cells(NAMES).put(b"a", "x")
     commit(state)
-    assert not state.flush_due(0.0)
+    assert not state.committed_rows.write_due(0.0)
 
 
-def test_a_cache_that_has_outgrown_its_bound_is_emptied_after_a_commit() -> None:
-    state = new_state(cached_values_max=10)
+def test_caches_can_be_emptied_while_a_span_is_open() -> None:
+    state = new_state()
     counts, days = state.value_cells(COUNTS), state.map_cells(DAYS)
     for number in range(11):
         counts.put(b"%d" % number, number)
@@ -148,7 +150,8 @@ def test_a_cache_that_has_outgrown_its_bound_is_emptied_after_a_commit() -> None
     rows = state.freeze()
     counts.put(b"0", 100)
     state.committed(rows, 1)
-    assert (counts.cache, days.size()) == ({b"0": 100}, 0)
+    keep_within(0, state.caches())
+    assert (counts.cache, days._size, state._prefixes) == ({b"0": 100}, 0, {})
     assert [counts.get(b"%d" % number) for number in range(3)] == [100, 1, 2]
     assert len(list(days.items(b"k"))) == 11
 
@@ -217,7 +220,7 @@ def test_cells_are_asked_for_by_what_was_declared() -> None:
     with pytest.raises(Bug, match='no map store "counts"'):
         state.map_cells(COUNTS)
     with pytest.raises(InvalidPipeline):
-        TaskState(MemoryStores().open("x"), [COUNTS, COUNTS], cached_values_max=1)
+        TaskState(MemoryStores().open("x"), [COUNTS, COUNTS])
 
 
 KEYS = [b"", b"a", b"ab"]
@@ -257,7 +260,7 @@ class StateMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.state = new_state(self.stores, cached_values_max=2)
+        self.state = new_state(self.stores)
         self.values = self.state.value_cells(COUNTS)
         self.maps = self.state.map_cells(DAYS)
 
@@ -318,6 +321,7 @@ class StateMachine(RuleBasedStateMachine):
             rows, self.committed = self.frozen.pop(0)
             self.changelog.append(dict(rows))
             self.state.committed(rows, len(self.changelog))
+            keep_within(500, self.state.caches())
 
     @rule(actions=actions, is_flushed=st.booleans())
     def write_pending(self, actions: Actions, is_flushed: bool) -> None:

@@ -28,7 +28,7 @@ class Bound:
     def __init__(self) -> None:
         declared = {name: each for name, each in vars(Visits).items() if isinstance(each, Declaration)}
         specs = {name: each.spec("visits", name) for name, each in declared.items()}
-        self.state = TaskState(MemoryStores().open("t"), list(specs.values()), cached_values_max=100)
+        self.state = TaskState(MemoryStores().open("t"), list(specs.values()))
         self.current = CurrentKey()
         self.count: ValueState[int] = self.bind(declared, specs, "count")
         self.last: ValueState[str | None] = self.bind(declared, specs, "last")
