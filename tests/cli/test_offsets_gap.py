@@ -110,7 +110,8 @@ def test_a_worker_that_starts_meanwhile_is_not_overtaken() -> None:
     with interrupted(unread=5) as harness:
         delete_before(harness, 6)
         moves = planned(harness).moves
-        other = harness._log.membership(MemberOptions("pages", "pages.other", (StageTasks("read", 1),)))
+        stages = tuple(StageTasks(stage.name, 1) for stage in harness._plan.stages)
+        other = harness._log.membership(MemberOptions("pages", "pages.other", stages))
         harness._do(other.join([]))
         joined = harness._loop.create_task(other.wait_rejoin())
         joined.add_done_callback(lambda _: harness._loop.create_task(other.join([])))
