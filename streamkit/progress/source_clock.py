@@ -43,16 +43,17 @@ class SourceClock:
         "_rule",
         "end",
         "generator",
+        "heard_ms",
         "highest",
         "in_hand",
-        "last_record_ms",
+        "ingested_ms",
         "latest",
         "limit",
         "stated",
         "status",
     )
 
-    def __init__(self, rule: TimeRule, state: SourceState, now_ms: int) -> None:
+    def __init__(self, rule: TimeRule, state: SourceState, elapsed_ms: int) -> None:
         self._rule = rule
         # The greatest timestamp so far, and the one from which on a record may make a timer due.
         self.highest = state.highest
@@ -61,7 +62,9 @@ class SourceClock:
         self.stated = state.watermark
         self.status = Status(state.status)
         self.end = state.end
-        self.last_record_ms = now_ms
+        # When something last came, by the clock that only measures, and the ingestion time of what is being run.
+        self.heard_ms = elapsed_ms
+        self.ingested_ms = state.highest
         # A record with a greater timestamp claims to be too far in the future.
         self.latest = MAX_TIME
         # A record that was processed and that the generator has not seen yet, with its value and timestamp.
@@ -137,18 +140,17 @@ class SourceClock:
         self.stated = watermark
         return True
 
-    def wake(self, now_ms: int) -> None:
-        """Records have come."""
-        self.last_record_ms = now_ms
+    def wake(self, now_ms: int, elapsed_ms: int) -> None:
+        """Records have come. Ingestion time never goes back, whosever clock it was before."""
+        self.heard_ms = elapsed_ms
+        self.ingested_ms = max(now_ms, self.highest)
         if self.status is Status.IDLE:
             self.status = Status.ACTIVE
 
-    def is_silent(self, now_ms: int) -> bool:
+    def is_silent(self, elapsed_ms: int) -> bool:
         """Whether nothing has come for so long that it may be idle; the log must say that there is nothing left."""
         idle_ms = self._rule.idle_ms
-        return (
-            self.status is Status.ACTIVE and idle_ms is not None and now_ms - self.last_record_ms >= idle_ms
-        )
+        return self.status is Status.ACTIVE and idle_ms is not None and elapsed_ms - self.heard_ms >= idle_ms
 
     def mark(self) -> tuple[int, int, bytes]:
         """What one record may change, as it is now."""

@@ -111,10 +111,13 @@ class TaskClock:
         sources: Mapping[str, SourceClock],
         channels: Mapping[str, Channels],
         now_ms: Callable[[], int],
+        elapsed_ms: Callable[[], int],
     ) -> None:
+        """`now_ms` is processing time, `elapsed_ms` only measures how long something takes."""
         self.sources = sources
         self.channels = channels
         self.now_ms = now_ms
+        self._elapsed_ms = elapsed_ms
         # How many timers fire before the next look at the clock, and when it says that it is enough for this turn.
         self._pace = Pace()
         self._turn_ends_ms = 0
@@ -123,7 +126,7 @@ class TaskClock:
         self.advanced_at_ms = state.advanced_at_ms or now_ms()
         self.status = Status.ACTIVE
         self.announced = (Status(state.announced[0]), state.announced[1])
-        self.announced_at_ms = 0
+        self.announced_at_ms = MIN_TIME
         self.is_firing = False
         # True while the last timers of processing time fire, at the end of all input.
         self.is_ringing_out = False
@@ -191,10 +194,10 @@ class TaskClock:
         """How many timers are in memory."""
         return sum(each.cells.near() for each in self._steps)
 
-    def tell(self, now_ms: int) -> None:
+    def tell(self) -> None:
         """Downstream has been told how far we are."""
         self.announced = (self.status, self.fired)
-        self.announced_at_ms = now_ms
+        self.announced_at_ms = self._elapsed_ms()
 
     # -- time passes ------------------------------------------------------------------------------------------------
 
@@ -216,7 +219,7 @@ class TaskClock:
 
     def fire_processing(self, now_ms: int, limit: int) -> bool:
         """Fire the processing-time timers that are due; returns whether none is left."""
-        self._turn_ends_ms = self.now_ms() + TURN_MS
+        self._turn_ends_ms = self._elapsed_ms() + TURN_MS
         steps = [each for each in self._steps if not each.is_event]
         for step in steps:
             if step.cells.next_due <= now_ms:
@@ -228,7 +231,7 @@ class TaskClock:
             each.cells.next_due > self.fired for each in self._event_steps()
         ):
             return True
-        self._turn_ends_ms = self.now_ms() + TURN_MS
+        self._turn_ends_ms = self._elapsed_ms() + TURN_MS
         is_end = self.watermark == MAX_TIME
         # At the end of all input nobody will wait for the clock on the wall any more.
         steps = self._steps if is_end else self._event_steps()
@@ -254,13 +257,13 @@ class TaskClock:
         self.is_ringing_out = not step.is_event and up_to == MAX_TIME
         try:
             while limit > 0 and step.cells.next_due <= up_to:
-                began_ms = self.now_ms()
+                began_ms = self._elapsed_ms()
                 if began_ms >= self._turn_ends_ms:
                     return 0
                 chunk = min(limit, pace.size)
                 fired = self._fire_chunk(step, up_to, chunk)
                 limit -= fired
-                pace.learn(fired, self.now_ms() - began_ms)
+                pace.learn(fired, self._elapsed_ms() - began_ms)
                 if fired < chunk:
                     break
         finally:

@@ -18,6 +18,7 @@ from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
 from streamkit.runtime.careful import Careful
+from streamkit.runtime.clocks import clocks_of
 from streamkit.runtime.commit import Committer, SpanEndFailed
 from streamkit.runtime.emit import Lane, Outbox
 from streamkit.runtime.failures import Failures, Verdict
@@ -46,20 +47,22 @@ class Agent:
 
     def __init__(self, parts: Parts) -> None:
         plan = identify(parts.plan)
+        loop = asyncio.get_running_loop()
+        self._clocks = clocks_of(parts.now_ms, lambda: int(loop.time() * 1000))
         self._parts = parts
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
         self._outbox = Outbox(parts.writer, parts.limits)
         self._outputs: dict[str, Code] = output_codes(parts.plan, self._outbox, parts.partition_counts)
         letters = Letters(dead_letter_lane(parts.plan, self._outbox, parts.partition_counts))
-        self._failures = Failures(parts.plan.on_error, letters, parts.now_ms)
-        self._committer = Committer(parts.writer, self._outbox, self._failures, plan, parts.now_ms)
+        self._failures = Failures(parts.plan.on_error, letters, self._clocks.elapsed_ms)
+        self._committer = Committer(parts.writer, self._outbox, self._failures, plan, self._clocks)
         self._rules = TimeRules(
             is_timed=parts.plan.is_timed,
             writers=parts.plan.writers(),
             future_max_ms=int(parts.settings.future_max_s * 1000),
             interval_ms=int(parts.settings.watermark_interval_s * 1000),
-            now_ms=parts.now_ms,
+            clocks=self._clocks,
         )
         self._persistence = Persistence(parts.storage, parts.settings)
         written, read = written_and_read(parts.plan, parts.partition_counts)
@@ -70,7 +73,7 @@ class Agent:
         self.roster = Roster(
             parts.plan, parts.log, self._persistence, parts.settings, self._retirement, self._make_task
         )
-        self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, parts.now_ms)
+        self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, self._clocks)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._doubts = Backoff(parts.settings)
@@ -81,7 +84,7 @@ class Agent:
             self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
         )
         self._turns = Turns(
-            self._local, self._intakes, self._failures, parts.settings.slice_records, parts.now_ms
+            self._local, self._intakes, self._failures, parts.settings.slice_records, self._clocks.elapsed_ms
         )
         self._is_open = False
         self._stopping = False

@@ -20,6 +20,7 @@ from streamkit.operators.step import Code
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.source_clock import SourceClock, SourceState
 from streamkit.progress.task_clock import ClockState, TaskClock
+from streamkit.runtime.clocks import Clocks
 
 # The name that stands for what happens before the chain: bytes to a value and its time.
 DECODE = "decode"
@@ -50,14 +51,14 @@ class TimeRules(msgspec.Struct, frozen=True):
     writers: Mapping[str, int]
     future_max_ms: int
     interval_ms: int
-    now_ms: Callable[[], int]
+    clocks: Clocks
 
 
 def open_clock(inputs: Mapping[TopicPartition, Input], rules: TimeRules, state: ClockState) -> TaskClock:
     """The clock of a task as it was committed."""
-    now_ms = rules.now_ms()
+    elapsed_ms = rules.clocks.elapsed_ms()
     sources = {
-        each.topic: SourceClock(each.time, _source_state(each, state), now_ms)
+        each.topic: SourceClock(each.time, _source_state(each, state), elapsed_ms)
         for each in inputs.values()
         if each.kind == "source" and (rules.is_timed or each.time.time is not Clock.KAFKA)
     }
@@ -66,7 +67,7 @@ def open_clock(inputs: Mapping[TopicPartition, Input], rules: TimeRules, state: 
         for each in inputs.values()
         if each.kind == "shuffle" and rules.is_timed
     }
-    return TaskClock(state, sources, channels, rules.now_ms)
+    return TaskClock(state, sources, channels, rules.clocks.now_ms, rules.clocks.elapsed_ms)
 
 
 def _source_state(source: Input, state: ClockState) -> SourceState:
@@ -174,7 +175,7 @@ def _read_time(source: Input) -> tuple[str, ...]:
         case Clock.KAFKA:
             return ("timestamp = record.timestamp",)
         case Clock.INGESTION:
-            return ("timestamp = clock.last_record_ms",)
+            return ("timestamp = clock.ingested_ms",)
         case _:
             return (
                 "timestamp = read(value)",
@@ -212,8 +213,8 @@ def begin_slice(clock: TaskClock, topic: str, rules: TimeRules) -> bool:
     """Before records of a topic are run: whether nothing is due any more, so that they may."""
     source = clock.sources.get(topic)
     if source is not None:
-        now_ms = rules.now_ms()
-        source.wake(now_ms)
+        now_ms = rules.clocks.now_ms()
+        source.wake(now_ms, rules.clocks.elapsed_ms())
         source.latest = now_ms + rules.future_max_ms
     return not rules.is_timed or clock.advance(TIMERS_AT_ONCE)
 
@@ -242,6 +243,6 @@ def signal_due(clock: TaskClock, rules: TimeRules, readers: int, writers: int) -
         return EndOfInput() if clock.is_finished else None
     if clock.status is clock.announced[0]:
         interval_ms = max(rules.interval_ms, readers * writers * 1000 // SIGNALS_PER_S_MAX)
-        if rules.now_ms() - clock.announced_at_ms < interval_ms:
+        if rules.clocks.elapsed_ms() - clock.announced_at_ms < interval_ms:
             return None
     return Idle(clock.fired) if clock.status is Status.IDLE else Watermark(clock.fired)

@@ -10,7 +10,7 @@ twice. While a commit is in flight the next span is already being processed; at 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.careful import guarded
 from streamkit.runtime.counts import RECORDS_OUT
+from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
@@ -60,14 +61,14 @@ class Committer:
         outbox: Outbox,
         failures: Failures,
         plan: PlanIdentity,
-        now_ms: Callable[[], int],
+        clocks: Clocks,
     ) -> None:
         self._writer = writer
         self._outbox = outbox
         self._failures = failures
         self._plan = plan
         self._plan_row = plan.encode()
-        self._now_ms = now_ms
+        self._clocks = clocks
         self._in_flight: asyncio.Task[None] | None = None
         self.ended_at = float("-inf")
         # Where the last commit to each partition has ended.
@@ -128,21 +129,21 @@ class Committer:
         A chain is bound from its end, so what was registered last stands first and may still push into the others.
         """
         pace = Pace()
-        ends_ms = self._now_ms() + TURN_MS
+        ends_ms = self._clocks.elapsed_ms() + TURN_MS
         for held, following in reversed(task.chain.held):
             results = list(held.take())
             at = 0
             while at < len(results):
-                began_ms = self._now_ms()
+                began_ms = self._clocks.elapsed_ms()
                 if began_ms >= ends_ms:
                     yield
-                    began_ms = self._now_ms()
+                    began_ms = self._clocks.elapsed_ms()
                     ends_ms = began_ms + TURN_MS
                 chunk = results[at : at + pace.size]
                 with guarded(task.careful):
                     self._send_all_on(task, chunk, following)
                 at += len(chunk)
-                pace.learn(len(chunk), self._now_ms() - began_ms)
+                pace.learn(len(chunk), self._clocks.elapsed_ms() - began_ms)
 
     def _send_all_on(
         self, task: Task, results: Iterable[tuple[bytes | None, Any, int]], following: Push
@@ -178,8 +179,8 @@ class Committer:
         for output in task.shuffles:
             lane = self._outbox.lane(output.topic, output.partitions or 0)
             for partition in range(len(lane.batches)):
-                lane.add(partition, None, data, self._now_ms(), headers)
-        task.clock.tell(self._now_ms())
+                lane.add(partition, None, data, self._clocks.now_ms(), headers)
+        task.clock.tell()
 
     def _freeze(self, task: Task) -> Frozen:
         """The task's changed state and its commit record, as changelog records of the span."""
@@ -190,7 +191,7 @@ class Committer:
             if not task.announced:
                 rows[PLAN_KEY] = task.plan_row or self._plan_row
             rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
-            lane.add_rows(task.changelog.partition, rows, self._now_ms())
+            lane.add_rows(task.changelog.partition, rows, self._clocks.now_ms())
         except EncodeError as error:
             raise SpanEndFailed(task, self._failures.judge_state(task, error), error) from error
         task.moved = False

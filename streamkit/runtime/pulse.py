@@ -5,7 +5,7 @@ busy moment goes on. A partition is idle only if it is silent and the log itself
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import structlog
 
@@ -19,6 +19,7 @@ from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import TIMERS_AT_ONCE
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.careful import guarded
+from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.task import Task
 
@@ -44,11 +45,11 @@ def is_at_rest(task: Task) -> bool:
 class Pulse:
     """Beats while the loop runs; does nothing for tasks that have no use for time."""
 
-    def __init__(self, roster: Roster, admin: Admin, failures: Failures, now_ms: Callable[[], int]) -> None:
+    def __init__(self, roster: Roster, admin: Admin, failures: Failures, clocks: Clocks) -> None:
         self._roster = roster
         self._admin = admin
         self._failures = failures
-        self._now_ms = now_ms
+        self._clocks = clocks
         self._next_beat_s = 0.0
         self._next_ask_s = 0.0
         self._next_task: TaskId | None = None
@@ -62,7 +63,7 @@ class Pulse:
             return None
         self._next_beat_s = now_s + BEAT_S
         self.is_hurried = False
-        now_ms = self._now_ms()
+        now_ms, elapsed_ms = self._clocks.now_ms(), self._clocks.elapsed_ms()
         for task in self._in_turn():
             try:
                 self._beat(task, now_ms)
@@ -74,10 +75,10 @@ class Pulse:
                 self.is_hurried = True  # it comes due again at once, and is set aside then
             except GeneratorFailed as failed:
                 return task, self._failures.judge_tick(task, failed.cause)
-            if self._now_ms() - now_ms >= TURN_MS:
+            if self._clocks.elapsed_ms() - elapsed_ms >= TURN_MS:
                 self.is_hurried = True  # the others follow with the next beat
                 break
-        self._find_idle(now_s, now_ms)
+        self._find_idle(now_s)
         return None
 
     def _in_turn(self) -> Iterator[Task]:
@@ -101,17 +102,19 @@ class Pulse:
         if not is_done:
             self.is_hurried = True
 
-    def _find_idle(self, now_s: float, now_ms: int) -> None:
+    def _find_idle(self, now_s: float) -> None:
         if self._asking is not None and self._asking.done():
             self._asking = None
         if self._asking is not None or now_s < self._next_ask_s:
             return
+        elapsed_ms = self._clocks.elapsed_ms()
         silent: Silent = {
             partition: (task, source)
             for task in self._roster.running()
             if task.rules.is_timed
             for partition in task.inputs
-            if (source := task.clock.sources.get(partition.topic)) is not None and source.is_silent(now_ms)
+            if (source := task.clock.sources.get(partition.topic)) is not None
+            and source.is_silent(elapsed_ms)
         }
         if silent:
             self._next_ask_s = now_s + ASK_S
@@ -126,7 +129,7 @@ class Pulse:
             return
         for partition, (task, source) in silent.items():
             is_caught_up = task.positions.get(partition, -1) >= ends[partition]
-            if is_caught_up and source.is_silent(self._now_ms()):
+            if is_caught_up and source.is_silent(self._clocks.elapsed_ms()):
                 source.status = Status.IDLE
                 log.info("partition is idle: event time does not wait for it", partition=str(partition))
 

@@ -17,6 +17,7 @@ from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.runtime.align import TimeRules, encode_clock, open_clock, signal_due
 from streamkit.runtime.careful import Careful
 from streamkit.runtime.chain import Chain, TaskScope, bind
+from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.identity import PlanIdentity
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
@@ -30,7 +31,7 @@ MakeCareful = Callable[["Task"], Careful]
 # Under which name the commit record keeps a task's time.
 CLOCK = "clock"
 # The rules of a pipeline that has no use for event time.
-NO_TIME = TimeRules(False, {}, MAX_TIME, 0, lambda: 0)
+NO_TIME = TimeRules(False, {}, MAX_TIME, 0, Clocks(lambda: 0, lambda: 0))
 
 # One record: its partition and its offset.
 Place = tuple[TopicPartition, int]
@@ -184,7 +185,7 @@ class Task:
         if former is not None:
             for topic, source in self._clock.sources.items():
                 # When something last came is not undone, or an idle partition would be waited for once more.
-                source.last_record_ms = former.sources[topic].last_record_ms
+                source.heard_ms = former.sources[topic].heard_ms
         if (self.condemned_timers or self.is_suspect) and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))
@@ -269,7 +270,7 @@ class Task:
             birth=self.birth,
             fingerprint=plan.fingerprint,
             extra={CLOCK: encode_clock(self.clock)} if self.rules.is_timed else {},
-            at_ms=self.rules.now_ms(),
+            at_ms=self.rules.clocks.now_ms(),
         )
 
     def suspend(self) -> TaskState | None:

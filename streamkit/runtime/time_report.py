@@ -43,9 +43,7 @@ class TaskTime(msgspec.Struct, frozen=True, kw_only=True):
 def explain(plan: Plan, clocks: Mapping[TaskId, ClockState], now_ms: int) -> list[TaskTime]:
     """Every task, in the order of the stages."""
     senders = writers_of(plan)
-    inputs = {
-        task: _inputs(plan.stage(task.stage), task, clock, senders, now_ms) for task, clock in clocks.items()
-    }
+    inputs = {task: _inputs(plan.stage(task.stage), task, clock, senders) for task, clock in clocks.items()}
     order = {stage.name: number for number, stage in enumerate(plan.stages)}
     return [
         _task_time(task, clocks[task], inputs, now_ms)
@@ -72,13 +70,11 @@ def _task_time(
     )
 
 
-def _inputs(
-    stage: Stage, task: TaskId, clock: ClockState, senders: Mapping[str, str], now_ms: int
-) -> list[InputTime]:
+def _inputs(stage: Stage, task: TaskId, clock: ClockState, senders: Mapping[str, str]) -> list[InputTime]:
     found: list[InputTime] = []
     for each in stage.inputs:
         if each.kind == "source" and each.topic in clock.sources:
-            source = SourceClock(each.time, clock.sources[each.topic], now_ms)
+            source = SourceClock(each.time, clock.sources[each.topic], elapsed_ms=0)
             name = f"{each.topic}[{task.partition}]"
             found.append(
                 InputTime(

@@ -24,13 +24,13 @@ class Turns:
         intakes: Intakes,
         failures: Failures,
         slice_records: int,
-        now_ms: Callable[[], int],
+        elapsed_ms: Callable[[], int],
     ) -> None:
         self._local = local
         self._intakes = intakes
         self._failures = failures
         self._slice_records = slice_records
-        self._now_ms = now_ms
+        self._elapsed_ms = elapsed_ms
         # The last chunk that was read from a topic, and what it has taken so far with all that it handed over.
         self._read_pace = Pace()
         self._read_count = 0
@@ -52,14 +52,14 @@ class Turns:
         self, intake: Intake | None, following: Callable[[], Intake | None]
     ) -> tuple[Task, Verdict] | None:
         left = self._slice_records
-        now_ms = self._now_ms()
+        now_ms = self._elapsed_ms()
         ends_ms = now_ms + TURN_MS
         while intake is not None and left > 0 and now_ms < ends_ms:
             began_ms = now_ms
             verdict = intake.run_slice(left, self._failures)
             if verdict is not None:
                 return intake.task, verdict
-            now_ms = self._now_ms()
+            now_ms = self._elapsed_ms()
             self._account(intake, now_ms - began_ms)
             if intake.is_paused:
                 break

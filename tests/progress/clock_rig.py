@@ -51,6 +51,7 @@ class Rig:
             {} if channels else {"in": source},
             {"shuffle": self.channels} if channels else {},
             lambda: self.now_ms,
+            lambda: self.now_ms,
         )
         self.timers: dict[tuple[str, str], StepTimers] = {}
         for step in reversed(steps):  # a chain is bound from its end

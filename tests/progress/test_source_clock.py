@@ -222,7 +222,7 @@ def test_a_partition_is_silent_after_as_long_as_the_topic_says():
     clock = clock_with(TimeRule(idle_ms=1000))
     assert not clock.is_silent(NOW + 999)
     assert clock.is_silent(NOW + 1000)
-    clock.wake(NOW + 1000)
+    clock.wake(NOW + 1000, NOW + 1000)
     assert not clock.is_silent(NOW + 1999)
     assert clock.is_silent(NOW + 2000)
 
@@ -241,7 +241,7 @@ def test_records_wake_an_idle_partition_and_not_a_finished_one():
         clock_with(TimeRule(), SourceState(status=each)) for each in (Status.IDLE, Status.FINISHED)
     )
     for clock in (idle, finished):
-        clock.wake(NOW)
+        clock.wake(NOW, NOW)
     assert (idle.status, finished.status) == (Status.ACTIVE, Status.FINISHED)
 
 

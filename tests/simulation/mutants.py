@@ -158,6 +158,7 @@ MUTANTS = (
     Mutant("undone record keeps its timers", failures.undone_record_keeps_its_timers, FAILING_FROM),
     Mutant("undone record takes others along", failures.undone_record_takes_others_along, FAILING_FROM),
     Mutant("unstorable state is not found", failures.state_that_cannot_be_stored_is_not_found, FAILING_FROM),
+    Mutant("intervals by the wall clock", time.intervals_by_the_wall_clock, TIMED_FROM + 10),
     Mutant("channels not committed", time.channels_not_committed, TIMED_FROM + 11),
 )
 

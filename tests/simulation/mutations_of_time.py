@@ -9,7 +9,9 @@ from streamkit.model.signal import Watermark
 from streamkit.progress import task_clock
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.task_clock import ClockState, StepTimers, TaskClock
+from streamkit.runtime import agent as agent_module
 from streamkit.runtime import task as task_module
+from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.commit import Committer
 from streamkit.runtime.task import Task
 from streamkit.state.timers import Timer, TimerCells
@@ -132,11 +134,16 @@ def announced_before_it_is_told(patch: Any) -> None:
 
     def broken(self: Committer, task: Task) -> None:
         if task.span % 3 == 0 and task.signal_due() is not None:
-            task.clock.tell(self._now_ms())
+            task.clock.tell()
         else:
             announce(self, task)
 
     patch(Committer, "_announce", broken)
+
+
+def intervals_by_the_wall_clock(patch: Any) -> None:
+    """Whoever sets the clock on the wall back makes everything wait that long."""
+    patch(agent_module, "clocks_of", lambda wall_ms, _elapsed_ms: Clocks(wall_ms, wall_ms))
 
 
 def channels_not_committed(patch: Any) -> None:

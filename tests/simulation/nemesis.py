@@ -6,7 +6,7 @@ from collections.abc import Callable
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory.network import Fate
 from tests.simulation.network import Trap
-from tests.simulation.scenario import Action, stream
+from tests.simulation.scenario import Action, ClockStep, stream
 from tests.simulation.world import Worker, World
 
 RESTART_S_MAX = 1.5
@@ -22,10 +22,18 @@ class Nemesis:
 
     async def run(self) -> None:
         """Every action at its time."""
+        for step in self._world.scenario.clock_steps:
+            self._world.loop.call_at(step.at_s, self._set_clock, step)
         for action in self._world.scenario.actions:
             await asyncio.sleep(max(0.0, action.at_s - self._world.loop.time()))
             workers = self._world.workers
             getattr(self, f"_{action.kind}")(action, workers[action.worker % len(workers)])
+
+    def _set_clock(self, step: ClockStep) -> None:
+        worker = self._world.workers[step.worker % len(self._world.workers)]
+        worker.clock_ms += step.by_ms
+        self._world.trace.note(worker.name, f"clock set by {step.by_ms} ms")
+        self._world.trace.count("clock set")
 
     def heal(self) -> None:
         """Stop hurting: every worker that is there can work, and at least one is there."""

@@ -44,6 +44,7 @@ LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
 EPOCH_MS = 1_600_000_000_000
 PACE = 10
+HOUR_MS = 3_600_000
 # What a record that only brings event time to its end is ahead of all others.
 FLUSH_MS = 60_000
 
@@ -96,6 +97,14 @@ class Action(msgspec.Struct, frozen=True):
     chances: tuple[float, float, float]
 
 
+class ClockStep(msgspec.Struct, frozen=True):
+    """Somebody sets the clock on the wall of one worker's host."""
+
+    at_s: float
+    worker: int
+    by_ms: int
+
+
 class Load(msgspec.Struct, frozen=True):
     """Records that are written together to one partition of one source."""
 
@@ -126,6 +135,7 @@ class Scenario(msgspec.Struct, frozen=True):
     actions: tuple[Action, ...]
     # From when on workers start with the new version.
     deployed_at_s: float | None = None
+    clock_steps: tuple[ClockStep, ...] = ()
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""
@@ -176,6 +186,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
             )
         ),
         deployed_at_s=None if deployed is None else deployed.uniform(0.1, span_s),
+        clock_steps=_clock_steps(stream(seed, "clocks"), span_s) if shape.is_timed else (),
     )
 
 
@@ -307,6 +318,16 @@ def _forgetting(chance: Random, bias: Bias, settings: Settings, span_s: float) -
                     ((1.0, 1.0, 0.5), (0.5, 0.5, 0.5), (0.3, 0.3, 0.2), (0.0, 1.0, 0.5), (0.9, 0.0, 0.0))
                 ),
             )
+
+
+def _clock_steps(chance: Random, span_s: float) -> tuple[ClockStep, ...]:
+    """Clocks that are set back and forth, by a little or by an hour, in some runs."""
+    times = sorted(chance.uniform(0.0, span_s + 0.5) for _ in range(chance.choice((0, 0, 1, 2, 5))))
+    sizes = (50, 1_000, HOUR_MS, HOUR_MS)
+    return tuple(
+        ClockStep(at_s, chance.randrange(8), chance.choice(sizes) * chance.choice((-1, -1, 1)))
+        for at_s in times
+    )
 
 
 def _chances(chance: Random) -> tuple[float, float, float]:

@@ -84,6 +84,8 @@ class Worker:
         self.disk = disk
         self.life: Life | None = None
         self.lives = 0
+        # By how much the clock on the wall of its host is wrong.
+        self.clock_ms = 0
         # Every member id that one of its lives was given.
         self.known_as: set[str] = set()
         self._member: str | None = None
@@ -192,7 +194,7 @@ class World:
                 life.log,
                 Storage(life.stores, life.disk, MemoryBudget(settings.memory_bytes or 0)),
                 worker,
-                self.now_ms,
+                lambda: self.now_ms() + worker.clock_ms,
             )
             if not life.is_stopping:
                 await life.agent.run()
