@@ -137,6 +137,7 @@ class TaskClock:
         self._set_aside: SetAside = lambda _store, _timer: False
         # Only while timers are run carefully.
         self.guard: Guard | None = None
+        self._tell_awake: Callable[[], None] = lambda: None
         for topic, (watermarks, statuses) in state.channels.items():
             _take_over(channels.get(topic), watermarks, statuses)
 
@@ -147,6 +148,10 @@ class TaskClock:
     def on_condemned(self, set_aside: SetAside) -> None:
         """Ask this before every timer while some are condemned."""
         self._set_aside = set_aside
+
+    def on_awake(self, tell: Callable[[], None]) -> None:
+        """Call this when downstream believes us idle and we are not: before a record or a timer goes there."""
+        self._tell_awake = tell
 
     # -- where time stands ------------------------------------------------------------------------------------------
 
@@ -201,6 +206,17 @@ class TaskClock:
 
     # -- time passes ------------------------------------------------------------------------------------------------
 
+    def look(self) -> int:
+        """Notice who is idle and who has woken up; returns what the inputs promise together."""
+        self.status, watermark = self._combined()
+        if self.status is Status.ACTIVE and self.announced[0] is Status.IDLE:
+            self._tell_awake()
+            if self.guard is not None:
+                self.guard.settle()  # whatever fails next, this was said
+            # It still waits for the next interval to hear how far we are.
+            self.announced = (Status.ACTIVE, self.announced[1])
+        return watermark
+
     def advance(self, limit: int) -> bool:
         """Bring event time up to what the inputs promise and fire what is due, at most `limit` timers or one turn.
 
@@ -209,7 +225,7 @@ class TaskClock:
         Raises:
             TimerFailed: a step raised.
         """
-        self.status, watermark = self._combined()
+        watermark = self.look()
         if watermark > self.watermark:
             self.watermark = watermark
             self.advanced_at_ms = self.now_ms()

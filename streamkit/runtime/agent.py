@@ -90,7 +90,10 @@ class Agent:
         self._stopping = False
 
     def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
-        return Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside, self._make_careful)
+        put_timer_aside = self._failures.put_timer_aside
+        task = Task(task_id, stage, inputs, self._rules, put_timer_aside, self._make_careful)
+        task.tell = self._committer.tell
+        return task
 
     def _make_careful(self, task: Task) -> Careful:
         lanes = [self._outbox.lane(each.topic, each.partitions or 0) for each in task.stage.outputs]

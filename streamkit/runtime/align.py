@@ -209,6 +209,14 @@ def advance_or_pause(clock: TaskClock) -> None:
         raise TimersLeft
 
 
+def hear(clock: TaskClock, topic: str, rules: TimeRules) -> None:
+    """Records of a topic have arrived: if it was idle, it is waited for from now on, and not when its turn comes."""
+    source = clock.sources.get(topic)
+    if rules.is_timed and source is not None and source.status is Status.IDLE:
+        source.wake(rules.clocks.now_ms(), rules.clocks.elapsed_ms())
+        clock.look()
+
+
 def begin_slice(clock: TaskClock, topic: str, rules: TimeRules) -> bool:
     """Before records of a topic are run: whether nothing is due any more, so that they may."""
     source = clock.sources.get(topic)

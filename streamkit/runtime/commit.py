@@ -20,6 +20,7 @@ from streamkit.errors import Bug, EncodeError, is_of_the_record, said
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.signal import Signal
 from streamkit.operators.step import Push
 from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
@@ -172,15 +173,18 @@ class Committer:
     def _announce(self, task: Task) -> None:
         """Tell every partition downstream how far event time has come, behind the records that it speaks of."""
         signal = task.signal_due()
-        if signal is None:
-            return
+        if signal is not None:
+            self.tell(task, signal)
+            task.clock.tell()
+
+    def tell(self, task: Task, signal: Signal) -> None:
+        """Send a signal to every partition downstream, behind what the task has sent so far."""
         data = encode_signal(task.id.partition, signal)
         headers: Headers = [(HEADER, type(signal).__name__.encode())]
         for output in task.shuffles:
             lane = self._outbox.lane(output.topic, output.partitions or 0)
             for partition in range(len(lane.batches)):
                 lane.add(partition, None, data, self._clocks.now_ms(), headers)
-        task.clock.tell()
 
     def _freeze(self, task: Task) -> Frozen:
         """The task's changed state and its commit record, as changelog records of the span."""

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from streamkit.kafka.ports import Reader
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.pace import TURN_MS
+from streamkit.runtime.align import hear
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.ingest import FetchedIntake
 from streamkit.runtime.task import Life, Task
@@ -68,6 +69,7 @@ class Intakes:
             if task.is_read_to_its_end(batch.partition):
                 self._reader.forget(batch.partition)
             else:
+                hear(task.clock, batch.partition.topic, task.rules)
                 self._waiting.setdefault(batch.partition, deque()).append(FetchedIntake(task, batch))
 
     def charge(self, took_ms: int) -> None:

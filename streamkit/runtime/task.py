@@ -9,7 +9,7 @@ import msgspec
 from streamkit.errors import Bug
 from streamkit.graph.stage import Input, Output, Stage
 from streamkit.model.ids import MAX_TIME, TaskId, TopicPartition
-from streamkit.model.signal import Signal
+from streamkit.model.signal import Signal, Watermark
 from streamkit.operators.step import Code
 from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
@@ -27,6 +27,9 @@ from streamkit.state.timers import Timer
 SetTimerAside = Callable[["Task", str, Timer], bool]
 # What undoes the records of a task that has been bound.
 MakeCareful = Callable[["Task"], Careful]
+
+# (task, signal) -> it is on its way to the stages downstream, behind what the task has sent so far.
+Tell = Callable[["Task", Signal], None]
 
 # Under which name the commit record keeps a task's time.
 CLOCK = "clock"
@@ -98,6 +101,8 @@ class Task:
         self.rules = rules
         self._set_timer_aside = set_timer_aside
         self._make_careful = make_careful
+        # How the stages downstream are told of something in the middle of a span.
+        self.tell: Tell | None = None
         self.life = Life.CREATED
         self.changelog = TopicPartition(stage.changelog, task_id.partition)
         # Positions of the open span, and those of the last commit that has ended.
@@ -188,11 +193,18 @@ class Task:
                 source.heard_ms = former.sources[topic].heard_ms
         if (self.condemned_timers or self.is_suspect) and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
+        self._clock.on_awake(self._tell_awake)
         self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))
         self.careful = self._make_careful(self) if self.is_suspect and self._make_careful else None
         for partition in self.inputs:
             if self.is_read_to_its_end(partition):
                 self._clock.sources[partition.topic].status = Status.FINISHED
+
+    def _tell_awake(self) -> None:
+        """Tell the stages downstream that we are to be waited for, ahead of the records that follow."""
+        self.moved = True
+        if self.tell is not None and self.shuffles:
+            self.tell(self, Watermark(self.clock.announced[1]))
 
     @property
     def shuffles(self) -> list[Output]:

@@ -91,7 +91,6 @@ class Harness:
         self._broker = MemoryBroker(clock_ms=self._now_ms)
         self._log = MemoryLog(self._broker)
         self._start_ms = _milliseconds(start)
-        self._stepped_ms = 0
         self._sent = 0
         self._read_from: dict[TopicPartition, int] = {}
         topics = dict.fromkeys([*self._plan.sources(), *self._plan.sinks()])
@@ -229,10 +228,6 @@ class Harness:
         self._do(asyncio.sleep(2 * BEAT_S))
         self.run()
 
-    def step_clock(self, seconds: float) -> None:
-        """Set the clocks on the wall forward, or back if this is negative, as a person or a time server does."""
-        self._stepped_ms += int(seconds * 1000)
-
     def watermarks(self) -> list[TaskTime]:
         """How far event time has come in each task, and which input holds it back."""
         clocks = {task.id: task.clock.snapshot() for task in self._running()}
@@ -351,7 +346,7 @@ class Harness:
 
     def _now_ms(self) -> int:
         """Processing time: the virtual clock, from the start on."""
-        return self._start_ms + self._stepped_ms + int(self._loop.time() * 1000)
+        return self._start_ms + int(self._loop.time() * 1000)
 
     def _do(self, work: Awaitable[R]) -> R:
         return self._loop.run_until_complete(work)
