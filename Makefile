@@ -53,6 +53,7 @@ bench: $(READY) ## Measure speed (ONLY=name for one benchmark, PEERS=names to co
 simulate: $(READY) ## Run random histories on the in-memory broker (SEEDS=10000)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --timed
+	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --sleepy
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --loose
 
 chaos: $(READY) ## Kill workers on a real Kafka and audit the output (KILLS=200)

@@ -90,8 +90,7 @@ class Agent:
         self._stopping = False
 
     def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
-        put_timer_aside = self._failures.put_timer_aside
-        task = Task(task_id, stage, inputs, self._rules, put_timer_aside, self._make_careful)
+        task = Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside, self._make_careful)
         task.tell = self._committer.tell
         return task
 

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from streamkit.codec.signals import decode_signal
 from streamkit.codec.values import internal_codec, value_codec
 from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.model.keys import kafka_partition
+from streamkit.model.signal import Idle
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.task import CLOCK, Task
@@ -29,6 +32,7 @@ def check_all(world: World) -> list[str]:
         check_log,
         check_positions,
         check_clocks,
+        check_waking,
         check_epochs,
         check_state,
         check_disks,
@@ -173,6 +177,24 @@ def check_clocks(world: World) -> Iterable[str]:
             if any(new < old for new, old in pairs) or now.fired > now.watermark:
                 yield f"I9: {partition.name} at {offset}: event time {now} after {before}"
             before = now
+
+
+def check_waking(world: World) -> Iterable[str]:
+    """I17: no record of a channel that said it was idle lies in a shuffle before the channel said that it is awake."""
+    counts = world.scenario.partitions
+    decode = internal_codec(Event).decode
+    for topic in world.plan.shuffles() if world.scenario.shape_of().idle_ms is not None else ():
+        for partition in partitions(world, topic):
+            asleep: set[int] = set()
+            for record in (each for batch in filter(committed, partition.batches) for each in batch.records):
+                if record.key is None:
+                    sent = decode_signal(record.value)
+                    (asleep.add if isinstance(sent.signal, Idle) else asleep.discard)(sent.channel)
+                    world.trace.count("signal of an idle channel" if sent.channel in asleep else "signal")
+                    continue
+                event = decode(record.value or b"")
+                if kafka_partition(event.key.encode(), counts[event.source]) in asleep:
+                    yield f"I17: {partition.name} at {record.offset}: {event} of a channel that is idle"
 
 
 def check_epochs(world: World) -> Iterable[str]:

@@ -17,7 +17,15 @@ from tests.simulation import mutations_of_failures as failures
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
-from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, FAIR, LOOSE_FROM, TIMED_FROM, Bias
+from tests.simulation.scenario import (
+    DEPLOYED_FROM,
+    FAILING_FROM,
+    FAIR,
+    LOOSE_FROM,
+    SLEEPY_FROM,
+    TIMED_FROM,
+    Bias,
+)
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -159,6 +167,7 @@ MUTANTS = (
     Mutant("undone record takes others along", failures.undone_record_takes_others_along, FAILING_FROM),
     Mutant("unstorable state is not found", failures.state_that_cannot_be_stored_is_not_found, FAILING_FROM),
     Mutant("intervals by the wall clock", time.intervals_by_the_wall_clock, TIMED_FROM + 10),
+    Mutant("wakes without a word", time.wakes_without_a_word, SLEEPY_FROM + 1),
     Mutant("channels not committed", time.channels_not_committed, TIMED_FROM + 11),
 )
 

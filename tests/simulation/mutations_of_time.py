@@ -146,6 +146,11 @@ def intervals_by_the_wall_clock(patch: Any) -> None:
     patch(agent_module, "clocks_of", lambda wall_ms, _elapsed_ms: Clocks(wall_ms, wall_ms))
 
 
+def wakes_without_a_word(patch: Any) -> None:
+    """A task that was idle sends records on, and says only behind them that it is to be waited for."""
+    patch(Task, "_tell_awake", lambda self: setattr(self, "moved", True))
+
+
 def channels_not_committed(patch: Any) -> None:
     """A restart forgets what the channels had said."""
     snapshot = TaskClock.snapshot

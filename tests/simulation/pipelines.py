@@ -171,6 +171,17 @@ class Summed(sk.Operator[str, Out, Out]):
         self.total.clear()
 
 
+class Watchful(sk.Operator[str, Event, Out]):
+    """Tells of every record, late or not, and sets a timer, so that somebody waits for event time."""
+
+    def on_record(self, value: Event, ctx: sk.Context[str, Out]) -> None:
+        ctx.set_timer(value.at + 1)
+        ctx.emit(plain_out(value))
+
+    def on_timer(self, timer: Timer, ctx: sk.Context[str, Out]) -> None:
+        """All is said."""
+
+
 def bucket_end(at: int) -> int:
     """The end of the bucket of an event time."""
     return at // BUCKET_MS * BUCKET_MS + BUCKET_MS
@@ -187,6 +198,8 @@ class Shape(msgspec.Struct, frozen=True):
     # Whether a record can leave state that cannot be stored.
     spoils: bool = False
     is_timed: bool = False
+    # How long a source may be silent before it is idle: records may then be late, by no fault of ours.
+    idle_ms: int | None = None
 
 
 class Making:
@@ -195,6 +208,8 @@ class Making:
     def __init__(self, shape: Shape, policy: ErrorPolicy, partitions: int | None) -> None:
         self.pipeline = sk.pipeline("sim", on_error=policy, partitions=partitions)
         time: dict[str, Any] = {"time": "at", "late": milliseconds(LATE_MS)} if shape.is_timed else {}
+        if shape.idle_ms is not None:
+            time["idle"] = milliseconds(shape.idle_ms)
         self.topics = {name: sk.topic(name, Event, **time) for name in shape.sources}
         self.out = sk.topic("out", shape.out)
         self.flakes: dict[tuple[str, str, int], int] = {}
@@ -278,6 +293,10 @@ def _windows(making: Making) -> None:
     ).sum(lambda out: out.n, into=bucket_out, name="buckets").write(making.out)
 
 
+def _sleepers(making: Making) -> None:
+    making.events().key_by(key_of).process(Watchful(), name="watchful").write(making.out)
+
+
 def session_out(key: str, window: Window, n: int) -> Out:
     return Out("session", key, window.end, n)
 
@@ -291,6 +310,12 @@ TIMED_SHAPES = (
     Shape("timers", _timers, fails_late=True, is_timed=True),
     Shape("timers_of_two", _timers, sources=("left", "right"), is_timed=True),
     Shape("windows", _windows, is_timed=True),
+)
+
+# Sources that fall asleep and wake up again, time after time; seeds from `SLEEPY_FROM` on.
+SLEEPY_SHAPES = (
+    Shape("sleepers", _sleepers, is_timed=True, idle_ms=100),
+    Shape("sleepers_of_two", _sleepers, sources=("left", "right"), is_timed=True, idle_ms=100),
 )
 
 SHAPES = (

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 
-from tests.simulation.scenario import FAILING_FROM, LOOSE_FROM, TIMED_FROM
+from tests.simulation.scenario import FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, TIMED_FROM
 from tests.simulation.simulate import Verdict, quiet, simulate
 
 PROGRESS_EVERY_S = 5.0
@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--timed", action="store_true", help="pipelines that live by event time")
+    parser.add_argument("--sleepy", action="store_true", help="sources that fall asleep and wake up")
     parser.add_argument("--loose", action="store_true", help="guarantees without transactions")
     parser.add_argument("--failing", action="store_true", help="many records that fail")
     parser.add_argument("--seed", type=int, help="run this one alone")
@@ -28,7 +29,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.seed is not None:
         return run_one(options.seed, verbose=options.verbose)
-    families = {options.timed: TIMED_FROM, options.loose: LOOSE_FROM, options.failing: FAILING_FROM}
+    families = {
+        options.timed: TIMED_FROM,
+        options.sleepy: SLEEPY_FROM,
+        options.loose: LOOSE_FROM,
+        options.failing: FAILING_FROM,
+    }
     start = options.start + families.get(True, 0)
     seeds = range(start, start + options.seeds)
     return run_many(seeds, jobs=options.jobs, first=options.first)

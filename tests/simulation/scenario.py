@@ -10,7 +10,18 @@ from streamkit.config import GuaranteeName, Settings
 from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX
-from tests.simulation.pipelines import FLAKES, LATE_MS, SHAPES, SIDE, TIMED_SHAPES, Event, Fate, Out, Shape
+from tests.simulation.pipelines import (
+    FLAKES,
+    LATE_MS,
+    SHAPES,
+    SIDE,
+    SLEEPY_SHAPES,
+    TIMED_SHAPES,
+    Event,
+    Fate,
+    Out,
+    Shape,
+)
 
 ActionKind = Literal[
     "kill",
@@ -31,6 +42,8 @@ Manner = Literal["plain", "committed", "aborted"]
 
 # Seeds from here on live by event time. The others keep their histories whatever is added to these.
 TIMED_FROM = 1_000_000
+# Those from here on have sources that fall asleep.
+SLEEPY_FROM = 1_500_000
 # Seeds from here on give up transactions: at least once, or at most once.
 LOOSE_FROM = 2_000_000
 # How many of the seeds have a broker that starts anew, and forgets markers then.
@@ -139,7 +152,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""
-        return next(shape for shape in (*SHAPES, *TIMED_SHAPES) if shape.name == self.shape)
+        return next(shape for shape in (*SHAPES, *TIMED_SHAPES, *SLEEPY_SHAPES) if shape.name == self.shape)
 
 
 def stream(seed: int, name: str) -> Random:
@@ -197,6 +210,8 @@ def _shapes(seed: int) -> tuple[Shape, ...]:
         return SHAPES
     if seed >= LOOSE_FROM:
         return tuple(shape for shape in SHAPES if shape.out is Out)
+    if seed >= SLEEPY_FROM:
+        return SLEEPY_SHAPES
     return TIMED_SHAPES if seed >= TIMED_FROM else SHAPES
 
 

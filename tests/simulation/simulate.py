@@ -117,6 +117,9 @@ async def _history(world: World, meter: Meter) -> None:
     works = [worker.life.work for worker in world.workers if worker.life is not None and worker.life.work]
     if works:
         await asyncio.wait(works)
+    if scenario.shape_of().idle_ms is not None:
+        # Who finds an input idle commits that, at rest or not.
+        await asyncio.sleep(scenario.marker_delay_s_max)
     meter.problems += [*world.failures, *invariants.check_end(world)]
     if not meter.problems and stream(scenario.seed, "again").random() < 0.3:
         world.trace.note("nemesis", "one more life on an empty disk")

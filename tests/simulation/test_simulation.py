@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, LOOSE_FROM, TIMED_FROM, TRAPS
+from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, TIMED_FROM, TRAPS
 from tests.simulation.simulate import quiet, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 500
 TIMED_SEEDS = 200
+SLEEPY_SEEDS = 50
 LOOSE_SEEDS = 150
 DEPLOYED_SEEDS = 100
 FAILING_SEEDS = 100
@@ -35,6 +36,12 @@ def test_every_invariant_holds_under_every_fault(start: int) -> None:
 @pytest.mark.parametrize("start", range(TIMED_FROM, TIMED_FROM + TIMED_SEEDS, CHUNK))
 def test_event_time_holds_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
+
+
+@pytest.mark.parametrize("start", range(SLEEPY_FROM, SLEEPY_FROM + SLEEPY_SEEDS, CHUNK))
+def test_who_wakes_up_is_waited_for_under_every_fault(start: int) -> None:
+    test_every_invariant_holds_under_every_fault(start)
+    assert faults["signal of an idle channel"] > 0
 
 
 @pytest.mark.parametrize("start", range(LOOSE_FROM, LOOSE_FROM + LOOSE_SEEDS, CHUNK))
