@@ -143,6 +143,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # event time away with it.
     future_max_s: float = 86_400.0
 
+    # Records in a shuffle that streamkit did not write stop the worker; True passes over them, and counts them.
+    skip_foreign: bool = False
+
     # Restart delays of a failing task: doubled from the first to the last.
     restart_delay_first_s: float = 0.5
     restart_delay_last_s: float = 30.0

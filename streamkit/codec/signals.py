@@ -49,5 +49,6 @@ def _unreadable(detail: str) -> Misconfigured:
     return Misconfigured(
         "a shuffle topic holds a record without a key that is no signal",
         detail=detail,
-        hint="only streamkit may write to shuffle topics; if a newer release did, run that one",
+        hint="only streamkit may write to shuffle topics: look at the ACLs; if a newer release did, run that one.\n"
+        "STREAMKIT_SKIP_FOREIGN=true passes over it",
     )

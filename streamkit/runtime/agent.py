@@ -14,7 +14,6 @@ from streamkit.errors import EncodeError, Fenced, Retry, StateCorrupt
 from streamkit.graph.stage import Input, Stage
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Code
-from streamkit.runtime.align import TimeRules
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
 from streamkit.runtime.careful import Careful
@@ -35,6 +34,7 @@ from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
 from streamkit.runtime.routes import dead_letter_lane, output_codes, written_and_read
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
+from streamkit.runtime.time_rules import TimeRules
 from streamkit.runtime.turns import Turns
 
 R = TypeVar("R")
@@ -63,6 +63,8 @@ class Agent:
             future_max_ms=int(parts.settings.future_max_s * 1000),
             interval_ms=int(parts.settings.watermark_interval_s * 1000),
             clocks=self._clocks,
+            may_end=any(each.is_bounded for stage in parts.plan.stages for each in stage.inputs),
+            skip_foreign=parts.settings.skip_foreign,
         )
         self._persistence = Persistence(parts.storage, parts.settings)
         written, read = written_and_read(parts.plan, parts.partition_counts)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from streamkit.codec.signals import decode_signal
 from streamkit.errors import DecodeError, IncompatiblePlan, Misconfigured
 from streamkit.graph.stage import Input
 from streamkit.model.event_time import Clock, as_milliseconds
-from streamkit.model.ids import KEY_GROUPS, MAX_TIME, MIN_TIME, TopicPartition
+from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
 from streamkit.operators.step import Code
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.source_clock import SourceClock, SourceState
 from streamkit.progress.task_clock import ClockState, TaskClock
-from streamkit.runtime.clocks import Clocks
+from streamkit.runtime.hearsay import listener
+from streamkit.runtime.time_rules import TimeRules
 
 # The name that stands for what happens before the chain: bytes to a value and its time.
 DECODE = "decode"
@@ -40,18 +40,6 @@ _decode_state = msgspec.msgpack.Decoder(ClockState).decode
 
 class TimersLeft(Exception):
     """More timers are due than fire in one go; the record in hand has not been processed."""
-
-
-class TimeRules(msgspec.Struct, frozen=True):
-    """What a task must know about the time of its pipeline."""
-
-    # Whether any step of the pipeline asks for event time, or any input ends: else nobody needs watermarks.
-    is_timed: bool
-    # For every shuffle the number of tasks that write to it.
-    writers: Mapping[str, int]
-    future_max_ms: int
-    interval_ms: int
-    clocks: Clocks
 
 
 def open_clock(inputs: Mapping[TopicPartition, Input], rules: TimeRules, state: ClockState) -> TaskClock:
@@ -90,17 +78,36 @@ def encode_clock(clock: TaskClock) -> bytes:
 
 
 def decode_clock(data: bytes | None) -> ClockState:
-    """What a commit record says about time; a pipeline that had no use for it says nothing."""
-    return ClockState() if data is None else _decode_state(data)
+    """What a commit record says about time; a pipeline that had no use for it says nothing.
+
+    Raises:
+        Misconfigured: what it says cannot be.
+    """
+    if data is None:
+        return ClockState()
+    try:
+        state = _decode_state(data)
+        statuses = [each.status for each in state.sources.values()]
+        for _, some in state.channels.values():
+            statuses += some
+        for status in (*statuses, state.announced[0]):
+            Status(status)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise Misconfigured(
+            "a commit record does not say what event time it is",
+            detail=str(error),
+            hint="only streamkit may write to changelog topics: look at the ACLs; the pipeline can start under a new name",
+        ) from error
+    return state
 
 
 # -- the statements of the loop ------------------------------------------------------------------------------------
 
 
-def head_of(source: Input, clock: TaskClock, decode: Callable[[object], object]) -> Code:
+def head_of(source: Input, clock: TaskClock, rules: TimeRules, decode: Callable[[object], object]) -> Code:
     """What happens to every record of an input before its first step."""
     if source.kind == "shuffle":
-        return _shuffle_head(source, clock, decode)
+        return _shuffle_head(source, clock, rules, decode)
     source_clock = clock.sources.get(source.topic)
     if source_clock is None:
         lines = ("key = record.key", "timestamp = record.timestamp", "value = decode(record.value)")
@@ -108,22 +115,10 @@ def head_of(source: Input, clock: TaskClock, decode: Callable[[object], object])
     return _source_head(source, clock, source_clock, decode)
 
 
-def _shuffle_head(source: Input, clock: TaskClock, decode: Callable[[object], object]) -> Code:
-    channels = clock.channels.get(source.topic)
-
-    def on_signal(data: bytes | None) -> None:
-        sent = decode_signal(data)
-        if channels is None:
-            return  # an earlier version of the pipeline had a use for it
-        if not 0 <= sent.channel < KEY_GROUPS:
-            raise Misconfigured(
-                f'topic "{source.topic}" holds a signal of task {sent.channel}, and there can be {KEY_GROUPS}',
-                hint="only streamkit may write to shuffle topics",
-            )
-        channels.grow(sent.channel + 1)  # the stage upstream has grown, and its worker heard of it before us
-        channels.accept(sent.channel, sent.signal)
-        advance_or_pause(clock)
-
+def _shuffle_head(
+    source: Input, clock: TaskClock, rules: TimeRules, decode: Callable[[object], object]
+) -> Code:
+    on_signal = listener(source.topic, clock, rules, lambda: advance_or_pause(clock))
     lines = (
         "key = record.key",
         "if key is None:",

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import Bug, IncompatiblePlan, Retry, StateCorrupt
+from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
@@ -31,6 +31,8 @@ from streamkit.state.task_state import TaskState
 
 log = structlog.get_logger()
 
+# Local state may be found damaged so often while a task is restored: the second time it was a fresh store already.
+DAMAGES_MAX = 3
 # Restores that run at once: enough to fill the connection, few enough to leave the loop to running tasks.
 RESTORES_AT_ONCE = 4
 # How long positions and commit record may disagree before we believe it: a broker that was killed and started again
@@ -160,6 +162,7 @@ class Roster:
         backoff = Backoff(self._settings)
         loop = asyncio.get_running_loop()
         disagreeing_since: float | None = None
+        damages = 0
         while True:
             try:
                 async with self._slots:
@@ -177,9 +180,29 @@ class Roster:
             except StateCorrupt as error:
                 log.warning("local state set aside", task=str(task.id), error=str(error))
                 self._persistence.discard(f"{task.id.stage}-{task.id.partition}")
+                damages += 1
+                await self._set_aside(task, error, damages)
             except Retry as error:
                 log.warning("restore will be tried again", task=str(task.id), error=str(error))
                 await asyncio.sleep(backoff.next_delay_s())
+
+    async def _set_aside(self, task: Task, error: StateCorrupt, times: int) -> None:
+        """Set damaged local state aside, to be restored from the changelog; that may fail a few times.
+
+        Raises:
+            Misconfigured: it was a fresh store more than once.
+        """
+        if times > DAMAGES_MAX:
+            raise Misconfigured(
+                error.problem,
+                where=error.where or str(task.changelog),
+                detail=f"{error.detail}\nset aside {DAMAGES_MAX} times, and found again",
+                hint="the disk of this host fails, or something else writes to the changelog topic: look at both",
+            ) from error
+        log.warning("local state set aside", task=str(task.id), error=str(error))
+        self._stores.discard(f"{task.id.stage}-{task.id.partition}")
+        if times > 1:
+            await asyncio.sleep(times * self._settings.restart_delay_first_s)
 
     async def _with_start(self, restored: Restored, task: Task) -> Restored:
         """Inputs that were never committed begin at the start of their log; bounded ones learn where they end."""

@@ -18,6 +18,7 @@ from streamkit.operators.step import Code, Fire, Held, Push, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.runtime.align import DECODE, WATERMARKS, TimersLeft, head_of
+from streamkit.runtime.time_rules import TimeRules
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
@@ -31,10 +32,16 @@ class TaskScope:
     """What the steps of one task are bound to: its state, its time, the worker's outbox, the end of the span."""
 
     def __init__(
-        self, partition: int, state: TaskState, clock: TaskClock, outputs: Mapping[str, Code]
+        self,
+        partition: int,
+        state: TaskState,
+        clock: TaskClock,
+        rules: TimeRules,
+        outputs: Mapping[str, Code],
     ) -> None:
         self.partition = partition
         self.clock = clock
+        self.rules = rules
         self._state = state
         self._outputs = outputs
         self.held: list[tuple[Held, Push]] = []
@@ -123,7 +130,9 @@ class _Binding:
     def entry(self, source: Input) -> Run:
         """The loop over the records of one input, with the first steps inside it."""
         codes, following = self._row(source.entry)
-        loop = fuse_loop(head_of(source, self._scope.clock, _decoder(source)), codes, following)
+        loop = fuse_loop(
+            head_of(source, self._scope.clock, self._scope.rules, _decoder(source)), codes, following
+        )
 
         def run(records: list[LogRecord]) -> None:
             try:

@@ -60,6 +60,10 @@ class Retirement:
         Raises:
             Retry: the broker was away, or a transaction did not come to its end.
         """
+        if not writer_id.startswith(f"{self._group}."):
+            # It stands in a commit record or a file that is not ours; somebody else's writer is none of our business.
+            log.warning("the name of a former writer is not of this pipeline: left alone", writer=writer_id)
+            return
         async with self._lock:
             if writer_id not in self._retired:
                 await _Retiring(self._log, writer_id, self._group, self._outputs, self._inputs).run()

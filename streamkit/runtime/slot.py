@@ -12,9 +12,15 @@ import secrets
 import socket
 from pathlib import Path
 
+import structlog
+
 from streamkit.errors import Misconfigured
 
+log = structlog.get_logger()
+
 SLOTS_MAX = 1024
+# Kafka's own bound is far above the names that it gives, and that we make.
+NAME_BYTES_MAX = 1000
 
 
 class Slot:
@@ -65,10 +71,16 @@ class Slot:
 
 
 def _read(file: Path) -> str | None:
+    """What a former holder has left; a file that a crash or somebody has damaged says nothing."""
     try:
-        return file.read_text() or None
+        data = file.read_bytes()
     except FileNotFoundError:
         return None
+    text = data[: NAME_BYTES_MAX + 1].decode(errors="replace")
+    if len(data) <= NAME_BYTES_MAX and text.isascii() and text.isprintable():
+        return text or None
+    log.warning("what the former worker left is damaged: its session has to time out", file=str(file))
+    return None
 
 
 def _write(file: Path, text: str) -> None:

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 
 import structlog
 
+from streamkit.errors import Misconfigured, StateCorrupt
 from streamkit.kafka.records import FetchedBatch
+from streamkit.model.ids import TopicPartition
+from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 
 log = structlog.get_logger()
@@ -45,6 +48,7 @@ class Tail:
             self._open[key] = value
             self.rows_bytes += len(key) + len(value or b"")
             if key == COMMIT_KEY:
+                _require_commit(batch.partition, offset, value)
                 self._close(offset + 1)
         self.at = batch.next_offset
         if not self._open or self.at <= self._sure_to:
@@ -88,6 +92,17 @@ class Progress:
         share = (at - self._start) / (self._end - self._start)
         left_s = (now_s - self._began_s) * (1 - share) / share
         log.info("restoring", task=self._task, percent=round(100 * share), left_s=round(left_s))
+def _require_commit(changelog: TopicPartition, offset: int, value: bytes | None) -> None:
+    """Refuse a commit record that no worker has written: without it nobody knows what the rows before it stand for."""
+    try:
+        CommitRecord.decode(value)
+    except StateCorrupt as error:
+        raise Misconfigured(
+            f"the commit record at offset {offset} is no commit record",
+            where=str(changelog),
+            detail=error.detail,
+            hint="only streamkit may write to changelog topics: look at the ACLs; the pipeline can start under a new name",
+        ) from error
 
 
 def _rows(batch: FetchedBatch) -> Iterator[tuple[int, bytes, bytes | None]]:

@@ -14,11 +14,12 @@ from streamkit.operators.step import Code
 from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
 from streamkit.progress.task_clock import ClockState, TaskClock
-from streamkit.runtime.align import TimeRules, encode_clock, open_clock, signal_due
+from streamkit.runtime.align import encode_clock, open_clock, signal_due
 from streamkit.runtime.careful import Careful
 from streamkit.runtime.chain import Chain, TaskScope, bind
 from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.time_rules import TimeRules
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
 from streamkit.state.timers import Timer
@@ -194,7 +195,9 @@ class Task:
         if (self.condemned_timers or self.is_suspect) and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._clock.on_awake(self._tell_awake)
-        self._chain = bind(self.stage, TaskScope(self.id.partition, self.state, self._clock, outputs))
+        self._chain = bind(
+            self.stage, TaskScope(self.id.partition, self.state, self._clock, self.rules, outputs)
+        )
         self.careful = self._make_careful(self) if self.is_suspect and self._make_careful else None
         for partition in self.inputs:
             if self.is_read_to_its_end(partition):

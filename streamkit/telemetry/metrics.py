@@ -16,6 +16,8 @@ _TASK = ("pipeline", "stage", "partition")
 
 # name of a total -> metric, what it says
 _TOTALS = {
+    "doubted_signals": ("streamkit_doubted_signals", "Watermarks in shuffles that no task can have sent."),
+    "foreign_records": ("streamkit_foreign_records", "Records in shuffles that streamkit did not write."),
     "late_records": ("streamkit_late_records", "Records that came after their windows had closed."),
 }
 _LEVELS = {
