@@ -7,6 +7,7 @@ from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime import restore
 from streamkit.runtime.tail import Tail
+from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
@@ -15,7 +16,8 @@ from streamkit.testing.memory.partition import MemoryPartition
 from tests.runtime.pages import COUNTS, VIEWS, View, counting
 
 PLACE = TopicPartition("changelog", 0)
-END = (COMMIT_KEY, b"")
+RECORD = CommitRecord(positions={}, writer_id="w", generation=1, span=1, birth="b", fingerprint="f").encode()
+END = (COMMIT_KEY, RECORD)
 
 
 class Row(msgspec.Struct):
@@ -36,7 +38,7 @@ def test_rows_wait_for_the_commit_record_of_their_span() -> None:
     tail.add(batch(0, (b"a", b"1"), (b"b", b"1")))
     assert (tail.rows, tail.whole_to, tail.at) == ({}, 0, 2)
     tail.add(batch(2, (b"a", b"2"), END, (b"b", b"3")))
-    assert (tail.rows, tail.whole_to, tail.at) == ({b"a": b"2", b"b": b"1", COMMIT_KEY: b""}, 4, 5)
+    assert (tail.rows, tail.whole_to, tail.at) == ({b"a": b"2", b"b": b"1", COMMIT_KEY: RECORD}, 4, 5)
     assert tail.strays == {b"b"}
 
 
@@ -54,7 +56,7 @@ def test_rows_before_a_known_commit_record_need_not_wait() -> None:
     assert (len(tail.rows), tail.whole_to) == (2, 2)
     tail.taken()
     tail.add(batch(2, (b"c", b"1"), (b"d", None), (b"e", b"2"), END, (b"f", b"9")))
-    assert (tail.rows, tail.whole_to) == ({b"c": b"1", b"d": None, b"e": b"2", COMMIT_KEY: b""}, 6)
+    assert (tail.rows, tail.whole_to) == ({b"c": b"1", b"d": None, b"e": b"2", COMMIT_KEY: RECORD}, 6)
     assert tail.strays == {b"f"}
 
 

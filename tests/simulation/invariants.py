@@ -186,7 +186,7 @@ def check_waking(world: World) -> Iterable[str]:
     for topic in world.plan.shuffles() if world.scenario.shape_of().idle_ms is not None else ():
         for partition in partitions(world, topic):
             asleep: set[int] = set()
-            for record in (each for batch in filter(committed, partition.batches) for each in batch.records):
+            for record in (each for batch in committed(partition) for each in batch.records):
                 if record.key is None:
                     sent = decode_signal(record.value)
                     (asleep.add if isinstance(sent.signal, Idle) else asleep.discard)(sent.channel)
