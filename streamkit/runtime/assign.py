@@ -178,8 +178,6 @@ class Roster:
             except StaleStore as stale:
                 self._persistence.discard(stale.name)
             except StateCorrupt as error:
-                log.warning("local state set aside", task=str(task.id), error=str(error))
-                self._persistence.discard(f"{task.id.stage}-{task.id.partition}")
                 damages += 1
                 await self._set_aside(task, error, damages)
             except Retry as error:
@@ -200,7 +198,7 @@ class Roster:
                 hint="the disk of this host fails, or something else writes to the changelog topic: look at both",
             ) from error
         log.warning("local state set aside", task=str(task.id), error=str(error))
-        self._stores.discard(f"{task.id.stage}-{task.id.partition}")
+        self._persistence.discard(f"{task.id.stage}-{task.id.partition}")
         if times > 1:
             await asyncio.sleep(times * self._settings.restart_delay_first_s)
 

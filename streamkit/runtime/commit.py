@@ -25,8 +25,8 @@ from streamkit.operators.step import Push
 from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.careful import guarded
-from streamkit.runtime.counts import RECORDS_OUT
 from streamkit.runtime.clocks import Clocks
+from streamkit.runtime.counts import RECORDS_OUT
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity

@@ -92,6 +92,8 @@ class Progress:
         share = (at - self._start) / (self._end - self._start)
         left_s = (now_s - self._began_s) * (1 - share) / share
         log.info("restoring", task=self._task, percent=round(100 * share), left_s=round(left_s))
+
+
 def _require_commit(changelog: TopicPartition, offset: int, value: bytes | None) -> None:
     """Refuse a commit record that no worker has written: without it nobody knows what the rows before it stand for."""
     try:
