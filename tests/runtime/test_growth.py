@@ -94,7 +94,7 @@ def test_event_time_waits_for_a_writer_that_we_had_not_heard_of() -> None:
 def test_a_worker_that_knows_fewer_writers_keeps_those_that_were_committed() -> None:
     state = ClockState(watermark=50, channels={"s": ([100, 100, 60], [0, 0, 0])})
     channels = Channels(2)
-    TaskClock(state, {}, {"s": channels}, lambda: 0)
+    TaskClock(state, {}, {"s": channels}, lambda: 0, lambda: 0)
     assert channels.watermarks == [100, 100, 60]
 
 
