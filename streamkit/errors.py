@@ -32,13 +32,18 @@ class StreamkitError(Exception):
 
     def render(self) -> str:
         """Several aligned lines for a person at a terminal."""
-        lines = [f"error[{self.code}]: {self.problem}"]
-        for label, text in (("where", self.where), ("detail", self.detail), ("hint", self.hint)):
-            if text:
-                first, *rest = text.splitlines()
-                lines.append(f"  {label:<7} {first}")
-                lines.extend(f"          {line}" for line in rest)
-        return "\n".join(lines)
+        return render(self.code, self.problem, where=self.where, detail=self.detail, hint=self.hint)
+
+
+def render(code: str, problem: str, *, where: str = "", detail: str = "", hint: str = "") -> str:
+    """What an error looks like at a terminal."""
+    lines = [f"error[{code}]: {problem}"]
+    for label, text in (("where", where), ("detail", detail), ("hint", hint)):
+        if text:
+            first, *rest = text.splitlines()
+            lines.append(f"  {label:<7} {first}")
+            lines.extend(f"          {line}" for line in rest)
+    return "\n".join(lines)
 
 
 class Retry(StreamkitError):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from streamkit.cli.output import OutputFormat
-from streamkit.config import Settings
+from streamkit.config import GuaranteeName, Settings
 
 Target = Annotated[
     str,
@@ -25,6 +25,23 @@ StateDir = Annotated[
         metavar="FOLDER",
         show_default=lambda _: Settings().state_dir,
         help="Where the state of this host's workers lies.",
+    ),
+]
+Guaranteed = Annotated[
+    GuaranteeName | None,
+    Parameter(
+        env_var="STREAMKIT_GUARANTEE",
+        show_default=lambda _: Settings().guarantee,
+        help="What a crash may do to a record's effects.",
+    ),
+]
+AllowDroppedState = Annotated[
+    bool,
+    Parameter(
+        env_var="STREAMKIT_ALLOW_DROPPED_STATE",
+        negative=(),
+        show_default=False,
+        help="Start also if this version no longer has steps with state: give that state up for good.",
     ),
 ]
 Output = Annotated[

@@ -69,7 +69,7 @@ def say_error(error: BaseException, *, debug: bool) -> None:
     if debug:
         sys.stderr.write("".join(traceback.format_exception(error)))
     if isinstance(error, StreamkitError):
-        _console(sys.stderr).print(rendered(error))
+        _console(sys.stderr).print(in_colour(error.render()))
         return
     text = Text.assemble(("error", "bold red"), f": {type(error).__name__}: {error}")
     if not debug:
@@ -77,9 +77,9 @@ def say_error(error: BaseException, *, debug: bool) -> None:
     _console(sys.stderr).print(text)
 
 
-def rendered(error: StreamkitError) -> Text:
-    """The error's own words, with its labels in colour."""
-    text = Text(error.render())
+def in_colour(rendered: str) -> Text:
+    """An error as it was rendered, with its labels in colour."""
+    text = Text(rendered)
     text.highlight_regex(r"\Aerror\[\w+\]", "bold red")
     text.highlight_regex(r"(?m)^  (where|detail|hint) ", "cyan")
     return text
@@ -113,15 +113,18 @@ def title(text: str) -> Text:
     return Text(text, style="bold")
 
 
-def verdict(*, good: bool | None, what: str, detail: str = "", hint: str = "") -> Text:
-    """One line with a tick, a cross, or a dash for what could not be looked at; the hint on a line of its own."""
+def cross(rendered: str) -> Text:
+    """An error behind a cross."""
+    return Text.assemble(("✗", "bold red"), " ", in_colour(rendered))
+
+
+def verdict(*, good: bool | None, what: str, detail: str = "") -> Text:
+    """One line with a tick, a cross, or a dash for what could not be looked at."""
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: (ABSENT, "dim")}[good]
     text = Text.assemble((mark, style), (f" {what}", "" if good is not None else "dim"))
     if detail:
         first, *rest = detail.splitlines()
         text.append("".join([f"  {first}", *(f"\n    {line}" for line in rest)]), style="dim")
-    if hint and good is False:
-        text.append(f"\n  hint  {hint}", style="cyan")
     return text
 
 

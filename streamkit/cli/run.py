@@ -14,9 +14,9 @@ from cyclopts.validators import Number
 from streamkit.cli.connect import connected
 from streamkit.cli.ending import tell_end
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, StateDir, Target
+from streamkit.cli.options import DEFAULT_CLUSTER, AllowDroppedState, Cluster, Guaranteed, StateDir, Target
 from streamkit.cli.output import OutputFormat, say_error
-from streamkit.config import GuaranteeName, Settings
+from streamkit.config import Settings
 from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
@@ -40,14 +40,7 @@ class Running:
     """How a worker runs; the rest of the settings is in the file or the environment."""
 
     state_dir: StateDir = None
-    guarantee: Annotated[
-        GuaranteeName | None,
-        Parameter(
-            env_var="STREAMKIT_GUARANTEE",
-            show_default=lambda _: Settings().guarantee,
-            help="What a crash may do to a record's effects.",
-        ),
-    ] = None
+    guarantee: Guaranteed = None
     commit_interval: Annotated[
         float | None,
         Parameter(
@@ -59,15 +52,7 @@ class Running:
         ),
     ] = None
 
-    allow_dropped_state: Annotated[
-        bool,
-        Parameter(
-            env_var="STREAMKIT_ALLOW_DROPPED_STATE",
-            negative=(),
-            show_default=False,
-            help="Start also if this version no longer has steps with state: give that state up for good.",
-        ),
-    ] = False
+    allow_dropped_state: AllowDroppedState = False
 
     def load(self, cluster: Cluster) -> Settings:
         """The settings of this worker."""

@@ -19,6 +19,7 @@ from streamkit.kafka.connection import Connection, Lane
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.error_codes import POSITIONS, PREPARE, Code, Verdict, name_of
 from streamkit.kafka.ports import TopicInfo, TopicSpec
+from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.transaction_calls import (
     INIT_PRODUCER_ID_KEY,
     api_versions,
@@ -187,8 +188,8 @@ class KafkaAdmin:
         except Fenced:
             raise _has_members(group, "one joined just now") from None
 
-    async def members(self, group: str) -> list[str]:
-        """Member ids of a group; empty if there is no such group."""
+    async def members(self, group: str) -> list[ShownMember]:
+        """Member ids of a group, with what each is known for; empty if there is no such group."""
         return await self._until(f'describing group "{group}"', partial(self._members, group))
 
     async def fence(self, writer_id: str) -> None:
@@ -342,7 +343,7 @@ class KafkaAdmin:
             _check(answered, where)
         return {partition: position for partition, _code, position in found if position >= 0}
 
-    async def _members(self, group: str) -> list[str]:
+    async def _members(self, group: str) -> list[ShownMember]:
         node = await self._connection.coordinator(Lane.GROUP, group)
         answer = await self._connection.send(node, calls.describe_group(group), Lane.METADATA)
         if answer.code != Code.GROUP_ID_NOT_FOUND:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamkit.kafka.ports import TopicSpec
+from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
 from streamkit.model.ids import Position, TopicPartition
 
@@ -86,7 +87,7 @@ class Group(NamedTuple):
     """A group as its coordinator sees it."""
 
     code: int
-    members: list[str]
+    members: list[ShownMember]
 
 
 def metadata(topics: Sequence[str] | None) -> Call[Metadata]:
@@ -317,14 +318,15 @@ def _read_group(fields: Fields) -> Group:
     fields.int32()
     fields.compact_count()
     code = fields.int16()
-    for _ in range(4):
+    for _ in range(3):
         fields.compact_string()
+    protocol = fields.compact_string() or ""
     members = []
     for _ in range(fields.compact_count()):
-        members.append(fields.compact_string() or "")
+        member_id = fields.compact_string() or ""
         for _ in range(3):
             fields.compact_string()
-        fields.compact_bytes()
-        fields.compact_bytes()
+        claim, decision = fields.compact_bytes() or b"", fields.compact_bytes() or b""
+        members.append(ShownMember(member_id, protocol, claim, decision))
         fields.tags()
     return Group(code, members)

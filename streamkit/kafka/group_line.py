@@ -76,10 +76,20 @@ class GroupLine:
 
     def judge(self, code: int, doing: str) -> None:
         """Raise what no repetition will mend."""
-        detail = f"{doing} answered {name_of(code)}"
-        where = f'group "{self._group}"'
         if code in _REFUSALS:
-            raise Misconfigured(
-                "the broker refused us as a member", where=where, detail=detail, hint=_REFUSALS[code]
-            )
-        raise Retry("the broker did not let us into the group", where=where, detail=detail)
+            raise refusal(self._group, code, doing)
+        raise Retry(
+            "the broker did not let us into the group",
+            where=f'group "{self._group}"',
+            detail=f"{doing} answered {name_of(code)}",
+        )
+
+
+def refusal(group: str, code: int, doing: str) -> Misconfigured:
+    """What a person must do when a group does not take us."""
+    return Misconfigured(
+        "the broker refused us as a member",
+        where=f'group "{group}"',
+        detail=f"{doing} answered {name_of(code)}",
+        hint=_REFUSALS[code],
+    )

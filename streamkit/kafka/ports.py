@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from streamkit.kafka.records import FetchedBatch, Headers
+from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.transaction_port import Transactions
 from streamkit.model.ids import Position, TaskId, TopicPartition
 
@@ -315,8 +316,8 @@ class Admin(Protocol):
         """
         ...
 
-    async def members(self, group: str) -> list[str]:
-        """Member ids of a group; empty if there is no such group."""
+    async def members(self, group: str) -> list[ShownMember]:
+        """Member ids of a group, with what each is known for; empty if there is no such group."""
         ...
 
     async def fence(self, writer_id: str) -> None:

@@ -1,21 +1,76 @@
 """agree: what was committed and what is there, compared. The last step of a restore, and what `streamkit check` asks.
 
-Decides; does not wait. Whoever calls looks again for a while, because brokers may answer with what was true long ago.
+Decides; does not wait. Whoever calls looks again for `DISAGREEMENT_S`, because brokers may answer with what was true long
+ago: one that was killed and started again tells older positions until it has loaded all of them.
 """
 
 from collections.abc import Mapping
 
 import msgspec
-import structlog
 
+from streamkit.config import Settings
 from streamkit.errors import IncompatiblePlan, LogGap, Misconfigured, PositionsMoved, Retry
 from streamkit.graph.fingerprint import Description, compare, dropped_stores
 from streamkit.kafka.ports import Guarantee
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.lost import records_lost
+from streamkit.runtime.lost import has_committed, records_lost, state_lost
+from streamkit.state.changelog import CommitRecord
 
-log = structlog.get_logger()
+# How long what was committed and what is there may disagree before we believe it.
+DISAGREEMENT_S = 15.0
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a worker brings along, with which that which was committed must agree."""
+
+    plan: PlanIdentity
+    guarantee: Guarantee
+    allow_dropped_state: bool = False
+
+
+def terms_of(plan: PlanIdentity, settings: Settings) -> Terms:
+    """The terms of a worker with these settings."""
+    return Terms(plan, Guarantee(settings.guarantee), settings.allow_dropped_state)
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What was found of one task: its last commit record, the plan stored with it, and the group's positions."""
+
+    changelog: TopicPartition
+    record: CommitRecord | None
+    plan: Description | None
+    positions: Mapping[TopicPartition, Position]
+
+
+def agree(found: Committed, terms: Terms) -> dict[TopicPartition, int]:
+    """Where a task goes on; inputs that are not named begin at their start.
+
+    Raises:
+        StateLost: the group says that there was a commit record, and there is none.
+        IncompatiblePlan: the stored state belongs to another version of the pipeline.
+        Disagreement: commit record and group name different places.
+    """
+    record = found.record
+    group = {at: int(position) for at, position in found.positions.items()}
+    if record is None:
+        if has_committed(found.positions.values(), terms.guarantee):
+            raise state_lost(found.changelog.topic, [found.changelog], is_there=True)
+        return group
+    if record.fingerprint != terms.plan.fingerprint:
+        require_compatible(found.plan, terms.plan, allow_dropped=terms.allow_dropped_state)
+    return agreed_positions(record.places(), group, terms.guarantee)
+
+
+def require_records(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    """Refuse to wait for ever behind the end of a topic that was created anew.
+
+    Raises:
+        BeyondEnd: a position is behind the end of its partition.
+    """
+    for place, position in positions.items():
+        if position > ends[place]:
+            raise BeyondEnd(place, position, ends[place])
 
 
 def agreed_positions(
@@ -67,13 +122,16 @@ def require_compatible(stored: Description | None, plan: PlanIdentity, *, allow_
             detail="\n".join(problems),
             hint=f"{way}{flag if is_allowable else ''}",
         )
-    log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
 
 
 class NotAgreed(Retry):
     """What was committed and what is there do not fit; if that stays so, `lasting` says who must act."""
 
     lasting: type[Misconfigured] = Misconfigured
+
+    def for_good(self) -> Misconfigured:
+        """The same, when nobody believes any more that it passes."""
+        return self.lasting(self.problem, detail=self.detail, hint=self.hint)
 
 
 class BeyondEnd(NotAgreed):

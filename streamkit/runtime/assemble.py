@@ -31,6 +31,11 @@ class Identity(Memory, Protocol):
         ...
 
 
+def stages_of(plan: Plan) -> tuple[StageTasks, ...]:
+    """What the group must know of a resolved plan."""
+    return tuple(StageTasks(stage.name, stage.partitions or 0) for stage in plan.stages)
+
+
 async def assemble(
     plan: Plan,
     settings: Settings,
@@ -55,7 +60,7 @@ async def assemble(
     member = MemberOptions(
         group=plan.name,
         writer_id=life,
-        stages=tuple(StageTasks(stage.name, stage.partitions or 0) for stage in prepared.plan.stages),
+        stages=stages_of(prepared.plan),
         session_timeout_s=settings.session_timeout_s,
         rebalance_timeout_s=settings.rebalance_timeout_s,
         remembered=identity.former_member(),

@@ -14,13 +14,13 @@ from streamkit.config import Settings
 from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
-from streamkit.kafka.ports import Assignment, Guarantee, Log, Reader
+from streamkit.kafka.ports import Assignment, Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
-from streamkit.runtime.agree import NotAgreed
-from streamkit.runtime.declined import Declined
+from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
+from streamkit.runtime.declined import Declined, is_newcomer
 from streamkit.runtime.identity import identify
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.restore import Ownership, Restoring, StaleStore
@@ -35,9 +35,6 @@ log = structlog.get_logger()
 DAMAGES_MAX = 3
 # Restores that run at once: enough to fill the connection, few enough to leave the loop to running tasks.
 RESTORES_AT_ONCE = 4
-# How long positions and commit record may disagree before we believe it: a broker that was killed and started again
-# may answer with older positions until it has loaded all of them.
-DISAGREEMENT_S = 15.0
 
 
 # (id, stage, the partitions it reads) -> a task.
@@ -134,7 +131,7 @@ class Roster:
                 self.declined.add(task_id, _unknown(task_id))
                 continue
             stage = self._plan.stage(task_id.stage)
-            task = self._make_task(task_id, stage, _inputs(stage, task_id.partition))
+            task = self._make_task(task_id, stage, inputs_of(stage, task_id.partition))
             self.tasks[task_id] = task
             self.owner_of.update(dict.fromkeys(task.inputs, task))
             self.restore(task)
@@ -148,10 +145,8 @@ class Roster:
             group=self.assignment.member.group,
             live_writers=lambda: self.assignment.live_writers,
             retirement=self._retirement,
-            plan=self._identity,
-            guarantee=Guarantee(self._settings.guarantee),
+            terms=terms_of(self._identity, self._settings),
             state_apply_interval_s=self._settings.state_apply_interval_s,
-            allow_dropped_state=self._settings.allow_dropped_state,
         )
         self._restoring[task.id] = asyncio.create_task(
             self._restore(task, ownership), name=f"restore {task.id}"
@@ -173,7 +168,7 @@ class Roster:
                     disagreeing_since = loop.time()
                     log.warning("looking again", task=str(task.id), error=str(error))
                 if loop.time() - disagreeing_since >= DISAGREEMENT_S:
-                    raise error.lasting(error.problem, detail=error.detail, hint=error.hint) from error
+                    raise error.for_good() from error
                 await asyncio.sleep(backoff.next_delay_s())
             except StaleStore as stale:
                 self._persistence.discard(stale.name)
@@ -237,7 +232,7 @@ class Roster:
 
     def _decline(self, task: Task, error: IncompatiblePlan, reader: Reader) -> None:
         """Leave a task to workers of the version that ran it last, unless it is ours that does not fit."""
-        if not self._has_run and self._identity.fingerprint not in self.assignment.plans:
+        if not self._has_run and is_newcomer(self._identity.fingerprint, self.assignment.plans):
             raise error
         self._drop(task, reader)
         self.declined.add(task.id, error)
@@ -324,7 +319,7 @@ def with_ends(clock: ClockState, ends: Mapping[TopicPartition, int]) -> ClockSta
     return msgspec.structs.replace(clock, sources=sources)
 
 
-def _inputs(stage: Stage, partition: int) -> dict[TopicPartition, Input]:
+def inputs_of(stage: Stage, partition: int) -> dict[TopicPartition, Input]:
     """The partitions that task number `partition` of a stage reads."""
     return {
         TopicPartition(each.topic, partition): each

@@ -8,7 +8,7 @@ other tasks. Somebody must come who can run it; if nobody does, a person must he
     any other                                                is itself the one that does not fit: it ends at once
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import structlog
 
@@ -21,6 +21,11 @@ log = structlog.get_logger()
 STRANDED_S = 300.0
 # A worker with nothing to do has nothing to lose by ending; a worker that was killed is back within this time.
 STRANDED_IDLE_S = 30.0
+
+
+def is_newcomer(plan: str, plans: Container[str]) -> bool:
+    """Whether nobody at work runs our plan: if state does not fit it, it is ours that is wrong."""
+    return plan not in plans
 
 
 class Declined:

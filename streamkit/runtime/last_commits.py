@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.runtime.tail import require_commit
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 
@@ -42,11 +43,24 @@ async def last_commits(plan: Plan, log: Log) -> dict[TaskId, CommitRecord]:
 async def find_last_commit(
     reader: Reader, place: TopicPartition, start: int, end: int
 ) -> tuple[int, CommitRecord] | None:
-    """The last commit record of a changelog between two offsets, and where it stands; None if there is none."""
+    """The last commit record of a changelog between two offsets, and where it stands; None if there is none.
+
+    Raises:
+        Misconfigured: what stands there under its key is no commit record.
+    """
+    found = await find_last(reader, place, COMMIT_KEY, (start, end))
+    return None if found is None else (found[0], require_commit(place, *found))
+
+
+async def find_last(
+    reader: Reader, place: TopicPartition, key: bytes, between: tuple[int, int]
+) -> tuple[int, bytes | None] | None:
+    """Offset and value of the last record with this key, between two offsets; None if there is none."""
+    start, end = between
     look_back = LOOK_BACK
     while start < end:
         first = max(start, end - look_back)
-        record = await _last_between(reader, place, first, end)
+        record = await _last_between(reader, place, key, (first, end))
         if record is not None or first == start:
             return record
         look_back *= LOOK_BACK_FACTOR
@@ -54,10 +68,11 @@ async def find_last_commit(
 
 
 async def _last_between(
-    reader: Reader, place: TopicPartition, at: int, end: int
-) -> tuple[int, CommitRecord] | None:
+    reader: Reader, place: TopicPartition, key: bytes, between: tuple[int, int]
+) -> tuple[int, bytes | None] | None:
+    at, end = between
     reader.seek(place, at)
-    found: tuple[int, CommitRecord] | None = None
+    found: tuple[int, bytes | None] | None = None
     while at < end:
         fetched = await reader.poll(ANSWER_S)
         if not fetched:
@@ -65,8 +80,8 @@ async def _last_between(
         for batch in fetched:
             at = batch.next_offset
             for record in batch.own_records():
-                if record.key == COMMIT_KEY:
-                    found = (record.offset, CommitRecord.decode(record.value))
+                if record.key == key and record.offset < end:
+                    found = (record.offset, record.value)
     reader.forget(place)
     return found
 

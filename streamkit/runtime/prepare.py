@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import LogGap, Misconfigured, Retry, StateLost
+from streamkit.errors import LogGap, Misconfigured, Retry, StateLost, StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin, Guarantee, TopicSpec
@@ -39,18 +39,22 @@ POSITIONS_S = 45.0
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: a topic, and whether it is as it must be; `code` is that of the error if not."""
+    """One thing that was looked at: a topic, and whether it is as it must be.
+
+    If not, it is the error with which a worker would end, word for word, and `code` is that of the error.
+    """
 
     what: str
     good: bool
     detail: str = ""
     hint: str = ""
     code: str = ""
+    where: str = ""
 
 
-def finding_of(error: Misconfigured) -> Finding:
+def finding_of(error: StreamkitError) -> Finding:
     """What a worker would die of, as a finding."""
-    return Finding(error.problem, good=False, detail=error.detail, hint=error.hint, code=error.code)
+    return Finding(error.problem, False, error.detail, error.hint, error.code, error.where)
 
 
 _ERRORS = {error.code: error for error in (StateLost, LogGap)}
@@ -71,6 +75,11 @@ class Prepared(msgspec.Struct, frozen=True):
     # Changelogs of stages without state that need more partitions, because a source has grown.
     grown: tuple[TopicSpec, ...] = ()
 
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing needs a person."""
+        return all(finding.good for finding in self.findings)
+
     def require(self) -> None:
         """Raise for the first thing that a person must change.
 
@@ -80,7 +89,7 @@ class Prepared(msgspec.Struct, frozen=True):
         for finding in self.findings:
             if not finding.good:
                 error = _ERRORS.get(finding.code, Misconfigured)
-                raise error(finding.what, detail=finding.detail, hint=finding.hint)
+                raise error(finding.what, where=finding.where, detail=finding.detail, hint=finding.hint)
 
 
 async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -> Prepared:
@@ -223,10 +232,11 @@ async def _inspect_patiently(plan: Plan, admin: Admin, settings: Settings) -> Pr
 def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     if topic in existing:
         return Finding(f'topic "{topic}"', good=True, detail=f"{existing[topic]} partitions")
-    return Finding(
-        f'topic "{topic}" does not exist',
-        good=False,
-        hint=f"declare it in topics/{topic}.toml and run `streamkit topics apply --execute`",
+    return finding_of(
+        Misconfigured(
+            f'topic "{topic}" does not exist',
+            hint=f"declare it in topics/{topic}.toml and run `streamkit topics apply --execute`",
+        )
     )
 
 
@@ -246,11 +256,12 @@ def _internal_topic(
             detail=f"{have} partitions, will have {spec.partitions}: a source has grown",
         )
     if have != spec.partitions and spec.config is not DEAD_LETTER_CONFIG:
-        return Finding(
-            f'internal topic "{spec.name}" has {have} partitions, the pipeline needs {spec.partitions}',
-            good=False,
-            detail="a new count moves keys to other partitions, away from their state",
-            hint=f"give the number of partitions back its former value, start under a new pipeline name, or\n{BEGIN_ANEW}",
+        return finding_of(
+            Misconfigured(
+                f'internal topic "{spec.name}" has {have} partitions, the pipeline needs {spec.partitions}',
+                detail="a new count moves keys to other partitions, away from their state",
+                hint=f"give the number of partitions back its former value, start under a new pipeline name, or\n{BEGIN_ANEW}",
+            )
         )
     detail = f"{have} partitions" if change is None else f"{have} partitions; will be set back: {change}"
     return Finding(f'internal topic "{spec.name}"', good=True, detail=detail)

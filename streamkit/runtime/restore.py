@@ -20,17 +20,10 @@ import msgspec
 import structlog
 
 from streamkit.errors import Retry, StateInUse
-from streamkit.kafka.ports import Guarantee, Log, Reader
+from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import Position, TopicPartition
-from streamkit.runtime.agree import (
-    BeyondEnd,
-    agreed_positions,
-    decode_plan,
-    forgotten,
-    require_compatible,
-)
+from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgotten, require_records
 from streamkit.runtime.align import decode_clock
-from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
@@ -67,10 +60,8 @@ class Ownership(msgspec.Struct, frozen=True):
     group: str
     live_writers: Callable[[], frozenset[str]]
     retirement: Retirement
-    plan: PlanIdentity
-    guarantee: Guarantee
+    terms: Terms
     state_apply_interval_s: float
-    allow_dropped_state: bool = False
 
 
 class Restoring:
@@ -134,7 +125,7 @@ class Restoring:
             StateLost: the changelog is empty, or shorter than what it held when the group's positions were committed.
         """
         positions = await self._stable_positions()
-        is_empty = end == 0 and has_committed(positions.values(), self._ownership.guarantee)
+        is_empty = end == 0 and has_committed(positions.values(), self._ownership.terms.guarantee)
         if is_empty or is_last_copy(last_commit(store), positions):
             changelog = self._task.changelog
             raise state_lost(changelog.topic, [changelog], is_there=True)
@@ -167,19 +158,9 @@ class Restoring:
         if local_birth is not None and record is not None and record.birth != local_birth:
             raise StaleStore(name)
         restored = self._restored(store, record, positions, tail.strays)
-        await self._require_records(restored.positions)
+        places = restored.positions
+        require_records(places, await self._admin.end_offsets(places, committed=False) if places else {})
         return restored
-
-    async def _require_records(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Refuse to wait for ever behind the end of a topic that was created anew.
-
-        Raises:
-            BeyondEnd: a position is behind the end of its partition; look again, then give up.
-        """
-        ends = await self._admin.end_offsets(positions, committed=False) if positions else {}
-        for place, end in ends.items():
-            if positions[place] > end:
-                raise BeyondEnd(place, positions[place], end)
 
     async def _sure_to(self, reader: Reader, start: int, end: int) -> int:
         """Up to where (exclusive) a commit record is known to follow: a short tail waits for it in memory instead."""
@@ -287,9 +268,9 @@ class Restoring:
     ) -> Restored:
         """Check that everything agrees, and put it together."""
         task, ownership = self._task, self._ownership
-        if record is None and has_committed(noted.values(), ownership.guarantee):
-            raise state_lost(task.changelog.topic, [task.changelog], is_there=True)
-        group = {at: int(position) for at, position in noted.items()}
+        plan = ownership.terms.plan
+        stored = decode_plan(store.get(PLAN_KEY))
+        positions = agree(Committed(task.changelog, record, stored, noted), ownership.terms)
         state = TaskState(
             store,
             task.stage.stores,
@@ -299,14 +280,13 @@ class Restoring:
         if strays:
             log.info("rows without their commit record are passed over", task=str(task.id), rows=len(strays))
         if record is None:
-            return Restored(state, group, 0, uuid.uuid4().hex)
-        stored = decode_plan(store.get(PLAN_KEY))
-        if record.fingerprint != ownership.plan.fingerprint:
-            require_compatible(stored, ownership.plan, allow_dropped=ownership.allow_dropped_state)
+            return Restored(state, positions, 0, uuid.uuid4().hex)
+        if record.fingerprint != plan.fingerprint:
+            log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
         clock = decode_clock(record.extra.get(CLOCK))
-        positions = agreed_positions(record.places(), group, ownership.guarantee)
-        plan_row = ownership.plan.encode(forgotten(stored, ownership.plan))
-        return Restored(state, positions, record.span, record.birth, clock, plan_row)
+        return Restored(
+            state, positions, record.span, record.birth, clock, plan.encode(forgotten(stored, plan))
+        )
 
 
 class StaleStore(Retry):

@@ -106,9 +106,14 @@ def take_slot(folder: Path) -> Slot:
                 continue
             return Slot(folder, number, descriptor)
     except OSError as error:
-        raise Misconfigured(
-            f'state folder "{folder}" cannot be written to',
-            detail=str(error),
-            hint="set --state-dir or STREAMKIT_STATE_DIR to a folder of this user",
-        ) from None
+        raise unwritable(folder, error) from None
     raise Misconfigured(f'all {SLOTS_MAX} worker slots in "{folder}" are taken')
+
+
+def unwritable(folder: Path, error: OSError) -> Misconfigured:
+    """A state folder in which nothing can be kept."""
+    return Misconfigured(
+        f'state folder "{folder}" cannot be written to',
+        detail=error.strerror or str(error),
+        hint="set --state-dir or STREAMKIT_STATE_DIR to a folder of this user",
+    )

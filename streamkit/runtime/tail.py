@@ -48,7 +48,7 @@ class Tail:
             self._open[key] = value
             self.rows_bytes += len(key) + len(value or b"")
             if key == COMMIT_KEY:
-                _require_commit(batch.partition, offset, value)
+                require_commit(batch.partition, offset, value)
                 self._close(offset + 1)
         self.at = batch.next_offset
         if not self._open or self.at <= self._sure_to:
@@ -94,10 +94,14 @@ class Progress:
         log.info("restoring", task=self._task, percent=round(100 * share), left_s=round(left_s))
 
 
-def _require_commit(changelog: TopicPartition, offset: int, value: bytes | None) -> None:
-    """Refuse a commit record that no worker has written: without it nobody knows what the rows before it stand for."""
+def require_commit(changelog: TopicPartition, offset: int, value: bytes | None) -> CommitRecord:
+    """Refuse a commit record that no worker has written: without it nobody knows what the rows before it stand for.
+
+    Raises:
+        Misconfigured: it is none, or one of a newer release.
+    """
     try:
-        CommitRecord.decode(value)
+        return CommitRecord.decode(value)
     except StateCorrupt as error:
         raise Misconfigured(
             f"the commit record at offset {offset} is no commit record",

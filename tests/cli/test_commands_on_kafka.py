@@ -53,7 +53,7 @@ def test_check_finds_what_is_missing_and_then_nothing(make_workspace, kafka_brok
     space = make_workspace(kafka_broker.bootstrap)
     missing = space.run("check", space.target)
     assert missing.returncode == 1
-    assert f'✗ topic "{space.views}" does not exist' in missing.stdout
+    assert f'✗ error[SK500]: topic "{space.views}" does not exist' in missing.stdout
     assert "hint" in missing.stdout
     assert f"✓ broker {space.brokers}" in missing.stdout
     assert not (space.folder / ".streamkit").exists()  # looking changed nothing
@@ -79,7 +79,8 @@ def test_check_finds_what_is_missing_and_then_nothing(make_workspace, kafka_brok
 
     wrong_port = space.run("check", space.target, "--brokers", "127.0.0.1:9")
     assert wrong_port.returncode == 1
-    assert "✗ broker 127.0.0.1:9" in wrong_port.stdout
+    assert "✗ error[SK120]: " in wrong_port.stdout
+    assert "127.0.0.1:9" in wrong_port.stdout
 
 
 def test_a_run_on_an_unwritable_state_folder_is_told(make_workspace, kafka_broker: Broker) -> None:

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from streamkit.cli.output import grid, say_error, show, verdict
+from streamkit.cli.output import cross, grid, say_error, show, verdict
 from streamkit.errors import Misconfigured
 
 
@@ -37,9 +37,14 @@ def test_json_is_the_struct(capsys) -> None:
     assert captured.err == ""
 
 
-def test_a_verdict_shows_its_hint_only_when_it_helps() -> None:
-    assert verdict(good=True, what="topic", hint="do it").plain == "✓ topic"
-    assert "hint  do it" in verdict(good=False, what="topic", hint="do it").plain
+def test_a_verdict_has_its_mark_in_front() -> None:
+    assert verdict(good=True, what="topic").plain == "✓ topic"
+    assert verdict(good=None, what="topic", detail="not tried").plain == "- topic  not tried"
+
+
+def test_an_error_that_is_foreseen_looks_as_it_would_when_it_comes() -> None:
+    error = Misconfigured("it is so", detail="a\nb", hint="do that")
+    assert cross(error.render()).plain == "✗ " + error.render()
 
 
 def test_an_error_goes_to_standard_error_in_its_own_words(capsys) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamkit.errors import Fenced
-from streamkit.kafka.ports import Assignment, Membership, StageTasks
+from streamkit.errors import Fenced, Misconfigured
+from streamkit.kafka.ports import Assignment, MemberOptions, Membership, StageTasks
+from streamkit.kafka.preview import preview
 from streamkit.model.ids import TaskId
 from tests.contract.harness import SESSION_S, STAGES, Cluster, contract, out, write
 
@@ -32,6 +33,19 @@ async def test_a_member_alone_gets_every_task(cluster: Cluster) -> None:
     assert assignment.member.group == group
     assert not membership.rejoin_needed
     assert not membership.lost
+
+
+@contract
+async def test_whoever_looks_sees_what_the_members_run_and_disturbs_nobody(cluster: Cluster) -> None:
+    group = cluster.name("group")
+    membership, admin = await cluster.membership(group, "w1"), await cluster.admin()
+    options = MemberOptions(group, "looking", STAGES)
+    assert preview(options, await admin.members(group)).running == frozenset()
+    await membership.join(())
+    assert preview(options, await admin.members(group)).running == set(ALL)
+    with pytest.raises(Misconfigured, match="another pipeline is running"):
+        preview(MemberOptions(group, "looking", (StageTasks("other", 1),)), await admin.members(group))
+    assert not membership.rejoin_needed
 
 
 @contract

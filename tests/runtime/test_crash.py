@@ -5,7 +5,7 @@ import pytest
 import streamkit as sk
 from streamkit.errors import IncompatiblePlan, PositionsMoved
 from streamkit.model.ids import Position, TopicPartition
-from streamkit.runtime.assign import DISAGREEMENT_S
+from streamkit.runtime.agree import DISAGREEMENT_S
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
 from streamkit.testing.memory.admin import MemoryAdmin

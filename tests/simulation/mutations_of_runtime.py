@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.kafka.ports import Commit
 from streamkit.kafka.records import FetchedBatch
-from streamkit.runtime import assign, commit, fetched, lost, restore, tail
+from streamkit.runtime import agree, assign, commit, fetched, lost, restore, tail
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
@@ -78,7 +78,7 @@ def changelogs_beside_the_results(patch: Any) -> None:
 
 def at_most_once_from_the_record(patch: Any) -> None:
     """The positions that were written first are not what counts."""
-    patch(restore, "agreed_positions", lambda record, group, _guarantee: {**group, **record})
+    patch(agree, "agreed_positions", lambda record, group, _guarantee: {**group, **record})
 
 
 def restore_reads_uncommitted(patch: Any) -> None:
@@ -296,3 +296,4 @@ def empty_changelog_believed(patch: Any) -> None:
     """A changelog without a commit record is taken for that of a task that never ran."""
     patch(restore, "has_committed", lambda _positions, _guarantee: False)
     patch(lost, "has_committed", lambda _positions, _guarantee: False)
+    patch(agree, "has_committed", lambda _positions, _guarantee: False)

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from streamkit.errors import Retry
 from streamkit.kafka.ports import TopicInfo, TopicSpec
+from streamkit.kafka.shown_member import ShownMember
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.testing.memory.client import Client, judge, unanswered
 from streamkit.testing.memory.network import NoReply
@@ -120,9 +121,9 @@ class MemoryAdmin:
         """Set positions of a group without members."""
         await self._ask("admin.reset_positions", lambda: self._client.broker.groups.reset(group, positions))
 
-    async def members(self, group: str) -> list[str]:
-        """Member ids of a group; empty if there is no such group."""
-        return await self._ask("admin.members", lambda: list(self._client.broker.groups.group(group).members))
+    async def members(self, group: str) -> list[ShownMember]:
+        """Member ids of a group, with what each is known for; empty if there is no such group."""
+        return await self._ask("admin.members", self._client.broker.groups.group(group).shown)
 
     async def fence(self, writer_id: str) -> None:
         """End whatever transaction this writer has open and refuse its epoch."""

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from streamkit.kafka.assignor import Claim, Decision, decide
+from streamkit.kafka.group_calls import PROTOCOL, pack_claim, pack_decision
 from streamkit.kafka.ports import Member, MemberOptions
+from streamkit.kafka.shown_member import ShownMember
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.partition import Outcome, Transaction
 from streamkit.testing.memory.refusal import Code, Refused
@@ -128,6 +130,17 @@ class Group:
             del self.members[member_id]
         if gone:
             self._lost_members(now)
+
+    def shown(self) -> list[ShownMember]:
+        """The members, as Kafka shows them: while a round is going on, without what they said."""
+        if self.phase is not Phase.STABLE:
+            return [ShownMember(member_id, PROTOCOL) for member_id in self.members]
+        return [
+            ShownMember(
+                member_id, PROTOCOL, pack_claim(member.claim, ()), pack_decision(self.decisions[member_id])
+            )
+            for member_id, member in self.members.items()
+        ]
 
     def deadline(self) -> float:
         """When something happens by itself next."""
