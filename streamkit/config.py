@@ -114,6 +114,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # Hand records over in memory where a shuffle begins and ends in the same worker; False sends all by their topics.
     local_shuffle: bool = True
 
+    # A step that keeps one record for longer than this holds up everything else of its worker, for good as far as one
+    # can tell: the worker leaves the group. Five minutes is what Kafka's own consumers allow (max.poll.interval.ms).
+    processing_max_s: float = 300.0
+
     # A worker that does not answer for this long loses its tasks.
     session_timeout_s: float = 10.0
     # Workers have this long to finish their span when the group changes.

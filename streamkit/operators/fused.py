@@ -9,7 +9,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 import msgspec
@@ -58,11 +58,20 @@ def fuse_loop(each: Code, codes: Sequence[Code], following: Push | None) -> Call
 
 
 def step_in(trace: TracebackType) -> str | None:
-    """The step that was at work in this frame; None if the frame is no step's."""
-    frame = trace.tb_frame
+    """The step that was at work in this frame when it raised; None if the frame is no step's."""
+    return step_at(trace.tb_frame, trace.tb_lineno)
+
+
+def is_loop(frame: FrameType) -> bool:
+    """Whether this is the frame of a loop over records, as `fuse_loop` makes them."""
+    return frame.f_code.co_name == "run" and type(frame.f_globals.get(_STEPS)) is _StepOfLine
+
+
+def step_at(frame: FrameType, line: int) -> str | None:
+    """The step that is at work in this frame at this line; None if the frame is no step's."""
     steps = frame.f_globals.get(_STEPS)
     if type(steps) is _StepOfLine:
-        return steps.get(trace.tb_lineno) or None
+        return steps.get(line) or None
     if id(frame.f_code) in _named:
         step: str | None = frame.f_locals.get("step")
         return step

@@ -5,6 +5,7 @@ span is committed, so one transaction covers them all.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -36,6 +37,7 @@ from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Task
 from streamkit.runtime.time_rules import TimeRules
 from streamkit.runtime.turns import Turns
+from streamkit.runtime.watch import Watch
 
 R = TypeVar("R")
 
@@ -88,13 +90,20 @@ class Agent:
         self._turns = Turns(
             self._local, self._intakes, self._failures, parts.settings.slice_records, self._clocks.elapsed_ms
         )
+        self.watch = Watch(parts.settings.processing_max_s, parts.membership, parts.losses, self._is_past)
         self._is_open = False
         self._stopping = False
 
     def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
         task = Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside, self._make_careful)
         task.tell = self._committer.tell
+        self._parts.losses.condemn(task)
         return task
+
+    def _is_past(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record of ours is committed, and needs no counting any more; also asked from the watch's thread."""
+        task = self.roster.owner_of.get(partition)
+        return task is not None and task.committed.get(partition, 0) > offset
 
     def _make_careful(self, task: Task) -> Careful:
         lanes = [self._outbox.lane(each.topic, each.partitions or 0) for each in task.stage.outputs]
@@ -104,7 +113,7 @@ class Agent:
 
     def _local_lanes(self) -> dict[str, Lane]:
         """The shuffles that may be handed over: only a transaction commits both of their ends together."""
-        if not self._settings.local_shuffle or not self._is_transactional:
+        if not self._settings.local_shuffle or not self._is_transactional or self._parts.losses.was_handed:
             return {}
         shuffles = self._parts.plan.shuffles()
         return {topic: self._outbox.lane(topic, count or 0) for topic, count in shuffles.items()}
@@ -146,7 +155,9 @@ class Agent:
                 try:
                     await self.run_once()
                 except Fenced as error:
-                    log.warning("not the owner any more: joining again", error=str(error))
+                    log.warning(
+                        "not the owner any more: joining again", error=str(error), **self.watch.last_hold()
+                    )
                     await self._give_up()
                 except (Retry, EncodeError, StateCorrupt) as error:  # a commit in doubt, or a disk that fails
                     log.warning("going back to the commit records", error=str(error))
@@ -346,8 +357,12 @@ class Agent:
     async def _rejoin(self) -> None:
         """Commit what is open, take part in the next round, and take over what it brings."""
         membership, roster = self._parts.membership, self.roster
+        if membership.lost and roster.joined:
+            log.warning("our place in the group is lost", **self.watch.last_hold())
         if membership.lost or not roster.joined:
             await self._give_up()
+            if self._parts.losses.was_handed:
+                self._local.leave(math.inf)  # read from its topic, the record has a place to be counted by
         else:
             await self._commit()
             await self._committer.settle()

@@ -8,14 +8,15 @@ from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
 from streamkit.runtime.agent import Agent
+from streamkit.runtime.losses import Losses, Notebook
 from streamkit.runtime.parts import Parts, wall_clock_ms
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.prepare import prepare
 from streamkit.runtime.writer_names import Memory, WriterNames
 
 
-class Identity(Memory, Protocol):
-    """Who a worker is, over restarts; `runtime/slot.py` keeps it on disk."""
+class Identity(Memory, Notebook, Protocol):
+    """Who a worker is, over restarts, and what it has written down; `runtime/slot.py` keeps it on disk."""
 
     @property
     def life_name(self) -> str:
@@ -80,5 +81,6 @@ async def assemble(
             partition_counts=prepared.partition_counts,
             limits=prepared.limits,
             now_ms=now_ms,
+            losses=Losses(identity, plan.on_error, now_ms),
         )
     )

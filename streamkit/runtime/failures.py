@@ -12,7 +12,7 @@ from enum import Enum
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import said
+from streamkit.errors import UserCodeError, said
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka.records import LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
@@ -152,7 +152,13 @@ class Failures:
         return Verdict.STOP_TASK
 
     def put_aside(self, task: Task, partition: TopicPartition, record: LogRecord, reason: Condemned) -> None:
-        """Write the dead letter into the span, or only count it when the policy says skip."""
+        """Write the dead letter into the span, or only count it when the policy says skip.
+
+        Raises:
+            RecordFailed: the policy is to fail; it is not run, but not passed over either.
+        """
+        if self._policy.action == "fail":
+            raise RecordFailed(record, reason.step, UserCodeError(reason.error))
         at = f"{partition}@{record.offset}"
         self._count(task)
         if self._policy.action == "skip":
@@ -174,6 +180,8 @@ class Failures:
         reason = task.condemned_timers.get((store, timer))
         if reason is None:
             return False
+        if self._policy.action == "fail":
+            raise UserCodeError(reason.error)  # it is not fired, but not passed over either
         self._count(task)
         task.timers_set_aside.add((store, timer))
         self.log.tell("timer failed", task, reason, time=timer.time)

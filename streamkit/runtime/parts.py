@@ -9,6 +9,7 @@ from streamkit.config import Settings
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Membership, Writer
 from streamkit.runtime.limits import TopicLimits
+from streamkit.runtime.losses import Losses
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.writer_names import WriterNames
 
@@ -31,3 +32,4 @@ class Parts(msgspec.Struct):
     partition_counts: dict[str, int]
     limits: dict[str, TopicLimits]
     now_ms: Callable[[], int]
+    losses: Losses

@@ -29,7 +29,9 @@ class Slot:
     def __init__(self, folder: Path, number: int, descriptor: int) -> None:
         self.number = number
         self._descriptor = descriptor
+        self._folder = folder
         self._member_file = folder / f"worker-{number}.member"
+        self._losses_file = folder / f"worker-{number}.losses"
         self._writer_file = folder / f"worker-{number}.writer"
         # Never the same again, even if the folder is lost: transactional ids are made from it.
         self._token = secrets.token_hex(4)
@@ -65,6 +67,20 @@ class Slot:
         """We left the group ourselves."""
         self._member_file.unlink(missing_ok=True)
 
+    def read_losses(self) -> list[bytes]:
+        """What was written down of records that held a worker for too long: our own, then that of this host's others."""
+        others = sorted(file for file in self._folder.glob("worker-*.losses") if file != self._losses_file)
+        return [_read_bytes(file) for file in (self._losses_file, *others)]
+
+    def write_losses(self, data: bytes) -> None:
+        """Write our own down, all or nothing: the process may end right after."""
+        temporary = self._losses_file.with_suffix(".losses-new")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._losses_file)
+
     def release(self) -> None:
         """Let others have the slot."""
         os.close(self._descriptor)
@@ -87,6 +103,13 @@ def _write(file: Path, text: str) -> None:
     temporary = file.with_name(f"{file.name}.new")
     temporary.write_text(text)
     temporary.replace(file)
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # there is none, or it is not ours to read: then nothing is known
+        return b""
 
 
 def take_slot(folder: Path) -> Slot:

@@ -27,10 +27,11 @@ from streamkit.runtime.host import files_for_state, memory_for_state
 from streamkit.runtime.outcome import Outcome, finished
 from streamkit.runtime.parts import wall_clock_ms
 from streamkit.runtime.persist import Storage
-from streamkit.runtime.processes import worker_count, worker_number
+from streamkit.runtime.processes import EXIT_TRY_AGAIN, worker_count, worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.status import worker_status
 from streamkit.runtime.stop_signals import stop_signals, stopped_when
+from streamkit.runtime.watch import watching
 from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
 from streamkit.state.rocks import RocksStores
@@ -88,7 +89,10 @@ async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asynci
         agent = await assemble(plan, settings, cluster, open_storage(settings, folder), slot)
         log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
         async with stopped_when(asked, agent.stop):
-            with metrics_of(agent, plan.name, settings):
+            with (
+                metrics_of(agent, plan.name, settings),
+                watching(agent.watch, lambda: os._exit(EXIT_TRY_AGAIN)),
+            ):
                 is_grown = await run_until_grown(agent, cluster.admin())
         slot.forget_member()
         log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)

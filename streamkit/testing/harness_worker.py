@@ -17,6 +17,7 @@ class HarnessWorker:
         self.agent: Agent | None = None
         self.work: asyncio.Task[None] | None = None
         self._member: str | None = None
+        self._losses = b""
         self._writer: str | None = None
         self._lives = 0
 
@@ -44,3 +45,11 @@ class HarnessWorker:
     def remember_member(self, member_id: str) -> None:
         """Keep it for the next life."""
         self._member = member_id
+
+    def read_losses(self) -> list[bytes]:
+        """What the lives before this one wrote down."""
+        return [self._losses]
+
+    def write_losses(self, data: bytes) -> None:
+        """Keep it for the next life."""
+        self._losses = data

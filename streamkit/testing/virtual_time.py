@@ -58,6 +58,15 @@ class NumberedTask(asyncio.Task[Any]):
         return self._number
 
 
+class Work:
+    """A process whose code takes time: until when, on what, and what waits for it to be over."""
+
+    def __init__(self, until: float, spent_on: list[tuple[float, Any]]) -> None:
+        self.until = until
+        self.spent_on = spent_on
+        self.waiting: list[Any] = []
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop that runs one ready handle at a time, picked by the seed, on a clock of its own.
 
@@ -78,9 +87,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._step_s = step_s
         self._steps_max = steps_max
         self._tasks_made = 0
-        # What the code that runs now has spent; until when each process is at work, and what waits there.
+        # What the code that runs now has spent, and on what: until when it was at each thing.
         self._spent_s = 0.0
-        self._at_work: dict[str, tuple[float, list[Any]]] = {}
+        self._spent_on: list[tuple[float, Any]] = []
+        # The processes that are at work.
+        self._at_work: dict[str, Work] = {}
         # asyncio's own measure of a slow clock; ours is exact.
         self._clock_resolution = 0.0
         self.set_task_factory(self._make_task)
@@ -89,9 +100,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Seconds since the loop was made, in virtual time."""
         return self._now + self._spent_s
 
-    def spend(self, seconds: float) -> None:
-        """The code that runs now takes so long."""
+    def spend(self, seconds: float, on: Any = None) -> None:
+        """The code that runs now takes so long; `on` is what it is doing, for `doing`."""
         self._spent_s += seconds
+        self._spent_on.append((self.time(), on))
+
+    def doing(self, process: str) -> Any:
+        """What a process is doing that is at work; None if it is not."""
+        work = self._at_work.get(process)
+        return next((what for until, what in work.spent_on if until > self._now), None) if work else None
 
     def _run_once(self) -> None:
         """One step: asyncio's `run_forever` calls this again and again."""
@@ -120,22 +137,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _keep_at_work(self, process: str | None) -> None:
         """Let the process that has just run stand still for as long as it has spent."""
-        until, self._spent_s = self._now + self._spent_s, 0.0
+        work = Work(self._now + self._spent_s, self._spent_on)
+        self._spent_s, self._spent_on = 0.0, []
         if process is None:
-            self._now = until
+            self._now = work.until
         else:
-            self._at_work[process] = (until, [])
+            self._at_work[process] = work
 
     def _waits(self, handle: Any) -> bool:
         """Put a handle off if its process is at work."""
         found = self._at_work.get(handle._context.get(_PROCESS))
         if found is not None:
-            found[1].append(handle)
+            found.waiting.append(handle)
         return found is not None
 
     def _end_work(self, ready: deque[Any]) -> None:
-        for process in [name for name, (until, _) in self._at_work.items() if until <= self._now]:
-            ready.extend(self._at_work.pop(process)[1])
+        for process in [name for name, work in self._at_work.items() if work.until <= self._now]:
+            ready.extend(self._at_work.pop(process).waiting)
 
     def _wake_due_timers(self, ready: deque[Any]) -> None:
         """Move what is due from the timers to the ready handles; jump the clock if nothing is ready."""
@@ -145,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)._scheduled = False
             self._timer_cancelled_count -= 1
         if not ready:
-            times = [until for until, _ in self._at_work.values()]
+            times = [work.until for work in self._at_work.values()]
             if timers:
                 times.append(timers[0]._when)
             if not times:

@@ -56,7 +56,7 @@ def test_a_chunk_begins_small_and_grows_while_it_is_quick() -> None:
     assert pace.size == CHUNK_FIRST
     pace.learn(CHUNK_FIRST, 1)
     assert pace.size == 2 * CHUNK_FIRST
-    pace.learn(3, 0)  # not a full one: says nothing
+    pace.learn(1, 0)  # not a full one: says nothing
     assert pace.size == 2 * CHUNK_FIRST
     pace.learn(2 * CHUNK_FIRST, 400)
     assert pace.size == 1
@@ -69,9 +69,7 @@ def test_slow_records_give_the_loop_back_after_a_turn(turns_ms: list[float]) -> 
         harness.send(WORDS, *[""] * 200)
         harness.run()
         assert len(harness.read(LENGTHS)) == 200
-    first, *rest = turns_ms
-    assert first <= CHUNK_FIRST * SLOW_S * 1000 + 1  # nothing was known of them yet
-    assert max(rest) <= TURN_MS + SLOW_S * 1000
+    assert max(turns_ms) <= TURN_MS + SLOW_S * 1000
 
 
 def test_slow_records_are_committed_as_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +98,7 @@ def test_handed_over_records_that_are_slow_give_the_loop_back(turns_ms: list[flo
         harness.send(WORDS, *[""] * 200)
         harness.run()
         assert len(harness.read(LENGTHS)) == 200
-    assert max(turns_ms[1:]) <= TURN_MS + SLOW_S * 1000
+    assert max(turns_ms) <= TURN_MS + SLOW_S * 1000
 
 
 def test_reading_slows_down_to_what_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +144,7 @@ def test_slow_timers_give_the_loop_back_after_a_turn(turns_ms: list[float]) -> N
         harness.send(times, 100_000)
         harness.run()
         assert len(harness.read(LENGTHS)) == 300
-    assert max(turns_ms) <= CHUNK_FIRST * SLOW_S * 1000 + TURN_MS
+    assert max(turns_ms) <= 2 * (TURN_MS + SLOW_S * 1000)
 
 
 def test_slow_steps_behind_results_that_were_held_back_give_the_loop_back(turns_ms: list[float]) -> None:
@@ -162,7 +160,7 @@ def test_slow_steps_behind_results_that_were_held_back_give_the_loop_back(turns_
         harness.scale(1)
         harness.run()
         assert len(harness.read(LENGTHS)) == 200
-    assert max(turns_ms) <= CHUNK_FIRST * SLOW_S * 1000 + TURN_MS
+    assert max(turns_ms) <= TURN_MS + SLOW_S * 1000
 
 
 def fair(seen: dict[str, float]) -> sk.Pipeline:

@@ -180,7 +180,7 @@ def check_clocks(world: World) -> Iterable[str]:
 
 
 def check_waking(world: World) -> Iterable[str]:
-    """I17: no record of a channel that said it was idle lies in a shuffle before the channel said that it is awake."""
+    """I18: no record of a channel that said it was idle lies in a shuffle before the channel said that it is awake."""
     counts = world.scenario.partitions
     decode = internal_codec(Event).decode
     for topic in world.plan.shuffles() if world.scenario.shape_of().idle_ms is not None else ():
@@ -194,7 +194,7 @@ def check_waking(world: World) -> Iterable[str]:
                     continue
                 event = decode(record.value or b"")
                 if kafka_partition(event.key.encode(), counts[event.source]) in asleep:
-                    yield f"I17: {partition.name} at {record.offset}: {event} of a channel that is idle"
+                    yield f"I18: {partition.name} at {record.offset}: {event} of a channel that is idle"
 
 
 def check_epochs(world: World) -> Iterable[str]:

@@ -17,12 +17,14 @@ from tests.simulation import mutations_of_failures as failures
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
+from tests.simulation import mutations_of_work as work
 from tests.simulation.scenario import (
     DEPLOYED_FROM,
     FAILING_FROM,
     FAIR,
     LOOSE_FROM,
     SLEEPY_FROM,
+    SLOW_FROM,
     TIMED_FROM,
     Bias,
 )
@@ -98,6 +100,9 @@ TOGETHER = Bias(
     acts=(4, 8),
     settings={"local_shuffle": True, "slice_records": 1},
 )
+# Nobody hurts: what goes wrong is the work's own doing. And so many slow records at a time that they outlast their limit.
+UNDISTURBED = Bias(workers_max=2, acts=(0,))
+BACKLOGS = msgspec.structs.replace(UNDISTURBED, settings={"slice_records": 100, "session_timeout_s": 0.3})
 
 MUTANTS = (
     Mutant("positions outside the transaction", clients.positions_outside_the_transaction, 0),
@@ -169,6 +174,9 @@ MUTANTS = (
     Mutant("intervals by the wall clock", time.intervals_by_the_wall_clock, TIMED_FROM + 10),
     Mutant("wakes without a word", time.wakes_without_a_word, SLEEPY_FROM + 1),
     Mutant("channels not committed", time.channels_not_committed, TIMED_FROM + 11),
+    Mutant("turns bounded by count alone", work.turns_bounded_by_count_alone, SLOW_FROM, BACKLOGS),
+    Mutant("heartbeats wait for the loop", work.heartbeats_wait_for_the_loop, SLOW_FROM, UNDISTURBED),
+    Mutant("tried for ever", work.tried_for_ever, SLOW_FROM + 5, UNDISTURBED),
 )
 
 

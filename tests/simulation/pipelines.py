@@ -16,8 +16,9 @@ from streamkit.operators.process import Timer
 from streamkit.windows import Window, session, tumbling
 
 Fate = Literal[
-    "fine", "drop", "raise_early", "raise_late", "flaky", "unwritable", "too_large", "undecodable", "ghost"
-]
+    "fine", "drop", "raise_early", "raise_late", "flaky", "unwritable", "too_large", "undecodable", "ghost",
+    "slow", "long", "stuck", "stuck_late"
+]  # fmt: skip
 # How often a flaky record fails before it passes: an error policy must allow as many retries.
 FLAKES = 2
 # More than a changelog takes in one record.
@@ -58,8 +59,21 @@ class Broken(Exception):
     """What the user's code raises here."""
 
 
+# What records of each fate take, in scenarios in which work takes time; called with the fate, before a record's work.
+Work = Callable[[Fate], None]
+_work: Work | None = None
+
+
+def set_work(work: Work | None) -> None:
+    """Let records take time from now on, or none."""
+    global _work  # noqa: PLW0603 - one run at a time, and what it runs are plain functions
+    _work = work
+
+
 def check_early(event: Event) -> Event:
-    """Raise before anything has happened to the record."""
+    """Take time, then raise before anything has happened to the record."""
+    if _work is not None and event.fate in ("slow", "long", "stuck"):
+        _work(event.fate)
     if event.fate == "raise_early":
         raise Broken(f"{event.key} {event.seq}")
     return event
@@ -120,7 +134,9 @@ class Retally(sk.Operator[str, Out, Out]):
 
 
 def fail_late(event: Event, flakes: dict[tuple[str, str, int], int]) -> None:
-    """Raise behind a shuffle: always, or the first times."""
+    """Take time behind a shuffle, and raise there: always, or the first times."""
+    if _work is not None and event.fate in ("slow", "stuck_late"):
+        _work(event.fate)
     if event.fate == "raise_late":
         raise Broken(f"{event.key} {event.seq}")
     if event.fate == "flaky":

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 
-from tests.simulation.scenario import FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, TIMED_FROM
+from tests.simulation.scenario import FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, SLOW_FROM, TIMED_FROM
 from tests.simulation.simulate import Verdict, quiet, simulate
 
 PROGRESS_EVERY_S = 5.0
@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--sleepy", action="store_true", help="sources that fall asleep and wake up")
     parser.add_argument("--loose", action="store_true", help="guarantees without transactions")
     parser.add_argument("--failing", action="store_true", help="many records that fail")
+    parser.add_argument("--slow", action="store_true", help="records that take time")
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--verbose", action="store_true", help="print everything that happens (one seed)")
     parser.add_argument("--first", action="store_true", help="stop at the first failure")
@@ -32,6 +33,7 @@ def main() -> int:
     families = {
         options.timed: TIMED_FROM,
         options.sleepy: SLEEPY_FROM,
+        options.slow: SLOW_FROM,
         options.loose: LOOSE_FROM,
         options.failing: FAILING_FROM,
     }

@@ -52,6 +52,10 @@ FORGETFUL_SHARE = 0.4
 DEPLOYED_FROM = 3_000_000
 # Seeds from here on have many records that fail, in a row and in every way.
 FAILING_FROM = 4_000_000
+# Seeds from here on have records that take time: much in sum, longer than a session, or longer than they may.
+SLOW_FROM = 5_000_000
+# Where each kind of seed begins.
+FAMILIES = (0, TIMED_FROM, SLEEPY_FROM, LOOSE_FROM, DEPLOYED_FROM, FAILING_FROM, SLOW_FROM)
 # How many of the seeds may hand records over in memory.
 LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
@@ -144,6 +148,8 @@ class Scenario(msgspec.Struct, frozen=True):
     survives: Literal["all", "some", "none"]
     batch_bytes_max: int
     disk_delay_s_max: float
+    # What a record of a fate takes; empty if nothing takes time.
+    work_s: dict[str, float]
     loads: tuple[Load, ...]
     actions: tuple[Action, ...]
     # From when on workers start with the new version.
@@ -172,6 +178,8 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     flush_interval_s = stream(seed, "flush").choice((0.2, 60.0))
     settings = msgspec.structs.replace(settings, state_flush_interval_s=flush_interval_s)
     settings = msgspec.structs.replace(settings, **bias.settings)
+    work_s = _work_s(seed, settings)
+    settings = msgspec.structs.replace(settings, **_room_for(work_s))
     span_s = chance.uniform(0.8, 3.0)
     return Scenario(
         seed=seed,
@@ -188,6 +196,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
         survives=chance.choice(("all", "some", "some", "none")),
         batch_bytes_max=_batch_bytes_max(seed),
         disk_delay_s_max=stream(seed, "disk").choice((0.0, 0.003, 0.05)),
+        work_s=work_s,
         loads=_loads(seed, shape, partitions, span_s, flaky=retries >= FLAKES),
         actions=tuple(
             sorted(
@@ -203,7 +212,39 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     )
 
 
+def _work_s(seed: int, settings: Settings) -> dict[str, float]:
+    """What records take: slow ones outlast a session together, long ones alone, and stuck ones their limit."""
+    if seed < SLOW_FROM:
+        return {}
+    chance, session_s = stream(seed, "work"), settings.session_timeout_s
+    limit_s = 4 * session_s
+    return {
+        "slow": chance.choice((0.005, 0.03, 0.1)),
+        "long": session_s * chance.uniform(1.2, 2.0),
+        "limit": limit_s,
+        "stuck": chance.choice((1.5, 1.5, 1000.0)) * limit_s,
+    }
+
+
+def _room_for(work_s: dict[str, float]) -> dict[str, float]:
+    """Settings with which such work can be done: a round waits for whoever has a record in hand."""
+    if not work_s:
+        return {}
+    return {"processing_max_s": work_s["limit"], "rebalance_timeout_s": 2 * work_s["limit"]}
+
+
+def _slow_fates(seed: int, shape: Shape) -> list[Fate]:
+    if seed < SLOW_FROM:
+        return []
+    chance = stream(seed, "slow fates")
+    fates: list[Fate] = ["slow"] * chance.choice((5, 30, 100)) + ["long"] * 2
+    fates += chance.choice((["stuck"], ["stuck_late"] if shape.fails_late else ["stuck"], []))
+    return fates
+
+
 def _shapes(seed: int) -> tuple[Shape, ...]:
+    if seed >= SLOW_FROM:
+        return (*SHAPES, *TIMED_SHAPES)
     if seed >= FAILING_FROM:
         return tuple(shape for shape in (*SHAPES, *TIMED_SHAPES) if shape.fails_late)
     if seed >= DEPLOYED_FROM:
@@ -253,7 +294,8 @@ def _fates(chance: Random, seed: int, shape: Shape, *, flaky: bool) -> list[Fate
     fates: list[Fate] = ["fine"] * chance.choice((10, 30, 100)) + ["drop", "undecodable", "raise_early"]
     if shape.fails_late:
         fates += ["raise_late"] + ["flaky"] * 2 * flaky
-    if seed >= FAILING_FROM:
+    fates += _slow_fates(seed, shape)
+    if FAILING_FROM <= seed < SLOW_FROM:
         fates += ["raise_late"] * chance.choice((5, 30, 200))
         fates += ["unwritable", "too_large"] * (chance.choice((1, 5)) if shape.spoils else 0)
     return fates

@@ -13,7 +13,9 @@ from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 from tests.simulation import invariants, losses
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.outside import Outside
+from tests.simulation.pipelines import set_work
 from tests.simulation.scenario import FAIR, Bias, Scenario, draw, stream
+from tests.simulation.work import Labour
 from tests.simulation.world import Violation, World
 
 # A run takes some thousands of steps; one that takes this many is spinning.
@@ -78,9 +80,12 @@ async def _play(scenario: Scenario, meter: Meter, *, verbose: bool) -> None:
     loop.set_exception_handler(lambda _loop, _context: None)  # killed processes leave tasks behind
     meter.loop = loop
     world = meter.world = World(scenario, verbose=verbose)
+    if scenario.work_s:
+        set_work(Labour(world).spend)
     try:
         await _history(world, meter)
     finally:
+        set_work(None)
         await _clear(world)
 
 

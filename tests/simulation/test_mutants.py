@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant, mutated
-from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, TIMED_FROM
+from tests.simulation.scenario import FAMILIES
 from tests.simulation.simulate import quiet, simulate
 
 SEEDS_MAX = 300
@@ -13,8 +13,7 @@ SEEDS_MAX = 300
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
 def test_a_broken_promise_is_noticed(mutant: Mutant) -> None:
     with quiet():
-        firsts = (0, TIMED_FROM, SLEEPY_FROM, LOOSE_FROM, DEPLOYED_FROM, FAILING_FROM)
-        start = max(first for first in firsts if mutant.seed >= first)
+        start = max(first for first in FAMILIES if mutant.seed >= first)
         for seed in (mutant.seed, *range(start, start + SEEDS_MAX)):
             if is_noticed(mutant, seed):
                 return

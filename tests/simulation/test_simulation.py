@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import DEPLOYED_FROM, FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, TIMED_FROM, TRAPS
+from tests.simulation.scenario import (
+    DEPLOYED_FROM,
+    FAILING_FROM,
+    LOOSE_FROM,
+    SLEEPY_FROM,
+    SLOW_FROM,
+    TIMED_FROM,
+    TRAPS,
+)
 from tests.simulation.simulate import quiet, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,19 +26,25 @@ SLEEPY_SEEDS = 50
 LOOSE_SEEDS = 150
 DEPLOYED_SEEDS = 100
 FAILING_SEEDS = 100
+SLOW_SEEDS = 60
+SLOW_CHUNK = 20
 CHUNK = 50
 faults: Counter[str] = Counter()
 
 
-@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
-def test_every_invariant_holds_under_every_fault(start: int) -> None:
+def hold(seeds: range) -> None:
     with quiet():
-        for seed in range(start, start + CHUNK):
+        for seed in seeds:
             verdict = simulate(seed)
             faults.update(verdict.faults)
             assert not verdict.problems, (
                 f"{verdict.problems[0]}\nreplay: python -m tests.simulation.run --seed {seed} --verbose"
             )
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
+def test_every_invariant_holds_under_every_fault(start: int) -> None:
+    hold(range(start, start + CHUNK))
 
 
 @pytest.mark.parametrize("start", range(TIMED_FROM, TIMED_FROM + TIMED_SEEDS, CHUNK))
@@ -59,6 +73,11 @@ def test_many_records_that_fail_hold_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
 
 
+@pytest.mark.parametrize("start", range(SLOW_FROM, SLOW_FROM + SLOW_SEEDS, SLOW_CHUNK))
+def test_records_that_take_time_end_and_keep_no_worker_from_its_work(start: int) -> None:
+    hold(range(start, start + SLOW_CHUNK))
+
+
 def test_every_fault_of_the_campaign_really_struck() -> None:
     if sum(faults.values()) == 0:  # this test was picked alone
         test_every_invariant_holds_under_every_fault(0)
@@ -72,7 +91,8 @@ def test_every_fault_of_the_campaign_really_struck() -> None:
         for what in ("writer.produce", "writer.positions", "writer.end", "member.heartbeat", "reader.fetch")
     ]
     traps = [f"trap {what} {when}" for what in sorted(set(TRAPS)) for when in ("before", "after")]
-    missing = [name for name in (*kinds, *fates, *traps) if faults[name] == 0]
+    work = ["work slow", "work long", "work stuck", "work stuck_late", "ended by its watch"]
+    missing = [name for name in (*kinds, *fates, *traps, *work) if faults[name] == 0]
     assert missing == []
 
 

@@ -1,6 +1,7 @@
 """The world of one run: a broker, workers with their disks and networks, somebody who writes, somebody who hurts."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
 
 from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, StreamkitError
@@ -17,12 +18,15 @@ from streamkit.testing.memory import MemoryBroker
 from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Transaction
 from streamkit.testing.virtual_disk import VirtualDisk
+from streamkit.testing.virtual_time import in_process
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
 from tests.simulation.pipelines import Making, renew
 from tests.simulation.scenario import EPOCH_MS, Scenario, stream
 
 # What the pipeline may take to come to rest once nobody hurts it any more: far longer than any time-out.
 PATIENCE_S = 90.0
+# The same if records take time: every worker may try one that is stuck some times before it is set aside.
+SLOW_PATIENCE_S = 600.0
 
 RawRecord = tuple[bytes | None, bytes | None, Transaction | None]
 
@@ -72,8 +76,14 @@ class Life:
         self.disk = VirtualDisk(lambda: chance.random() * scenario.disk_delay_s_max)
         self.agent: Agent | None = None
         self.work: asyncio.Task[None] | None = None
+        self.watching: asyncio.Task[None] | None = None
         self.is_stopping = False
         self.is_new_version = False
+
+    def end_watch(self) -> None:
+        """The process ends, and the thread in it."""
+        if self.watching is not None:
+            self.watching.cancel()
 
 
 class Worker:
@@ -90,6 +100,13 @@ class Worker:
         self.known_as: set[str] = set()
         self._member: str | None = None
         self._writer: str | None = None
+        self._losses = b""
+
+    def read_losses(self) -> list[bytes]:
+        return [self._losses]
+
+    def write_losses(self, data: bytes) -> None:
+        self._losses = data
 
     @property
     def life_name(self) -> str:
@@ -137,6 +154,8 @@ class World:
         # Changelog records as they were before compaction took some of them away.
         self.history: dict[TopicPartition, dict[int, RawRecord]] = {}
         self._restarting = 0
+        # What runs beside a worker's event loop; `tests/simulation/work.py` watches those whose records take time.
+        self.on_start: Callable[[Worker, Life, str], Coroutine[None, None, None]] | None = None
         self._chance = stream(scenario.seed, "world")
 
     def _broker(self) -> MemoryBroker:
@@ -177,7 +196,8 @@ class World:
         life = worker.life = Life(self.broker, network, worker.disk, self.scenario)
         life.is_new_version = self.is_deployed
         self.trace.note(name, "starts with the new version" if life.is_new_version else "starts")
-        life.work = asyncio.create_task(self._live(worker, life), name=name)
+        context = in_process(name)
+        life.work = asyncio.create_task(self._live(worker, life, name), name=name, context=context)
 
     @property
     def is_deployed(self) -> bool:
@@ -185,7 +205,7 @@ class World:
         at_s = self.scenario.deployed_at_s
         return at_s is not None and (self.is_healed or self.loop.time() >= at_s)
 
-    async def _live(self, worker: Worker, life: Life) -> None:
+    async def _live(self, worker: Worker, life: Life, name: str) -> None:
         settings = self.scenario.settings
         try:
             life.agent = await assemble(
@@ -196,8 +216,12 @@ class World:
                 worker,
                 lambda: self.now_ms() + worker.clock_ms,
             )
+            if self.on_start is not None:
+                beside = self.on_start(worker, life, name)
+                life.watching = asyncio.create_task(beside, context=in_process(None))
             if not life.is_stopping:
                 await life.agent.run()
+            life.end_watch()
             if not life.stores.is_dead:
                 self.trace.note(worker.name, "stopped")
                 worker.life = None
@@ -215,12 +239,16 @@ class World:
                 self.failures.append(f"{worker.name} died: {describe(error)}")
                 return
             self.trace.count("restarted by its parent")
-            self.kill(worker)
-            self._restarting += 1
-            await asyncio.sleep(0.05)
-            self._restarting -= 1
-            if worker.life is None:
-                self.start(worker)
+            await self.start_again(worker)
+
+    async def start_again(self, worker: Worker) -> None:
+        """What a parent does with a process that died."""
+        self.kill(worker)
+        self._restarting += 1
+        await asyncio.sleep(0.05)
+        self._restarting -= 1
+        if worker.life is None:
+            self.start(worker)
 
     def kill(self, worker: Worker) -> bool:
         """kill -9; what the process left running in this simulation can touch nothing any more."""
@@ -229,6 +257,7 @@ class World:
             return False
         self.trace.note(worker.name, "killed")
         worker.life = None
+        life.end_watch()
         life.log.kill()
         life.stores.is_dead = True
         worker.disk.crash()
@@ -268,12 +297,13 @@ class World:
         Raises:
             Violation: it was not (I13), or a worker died of something that only a person could mend.
         """
-        deadline = self.loop.time() + PATIENCE_S
+        patience_s = SLOW_PATIENCE_S if self.scenario.work_s else PATIENCE_S
+        deadline = self.loop.time() + patience_s
         while (reason := self._restless()) is not None:
             if self.failures:
                 raise Violation(self.failures[0])
             if self.loop.time() > deadline:
-                raise Violation(f"I13: no rest after {PATIENCE_S:.0f} s: {reason}")
+                raise Violation(f"I13: no rest after {patience_s:.0f} s: {reason}")
             await asyncio.sleep(0.05)
 
     def _restless(self) -> str | None:

@@ -1,0 +1,92 @@
+"""whereabouts: what the code of a worker is doing, read off the frames of its thread.
+
+Nothing is noted down while records run. Whoever wants to know looks from outside, as after an exception: which step is
+at work, and which record or timer it has in hand.
+"""
+
+from types import FrameType
+
+import msgspec
+
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.operators.fused import is_loop, step_at
+from streamkit.progress.task_clock import TaskClock
+from streamkit.runtime.ingest import Intake
+from streamkit.runtime.pulse import Pulse
+from streamkit.state.timers import Timer
+
+_RUN_SLICE = Intake.run_slice.__code__
+_BEAT = Pulse._beat.__code__  # noqa: SLF001 - the frame in which timers fire without a record
+_FIRE = TaskClock._fire_chunk.__code__  # noqa: SLF001 - the frame that has the timer in hand
+
+# What holds the loop when it is no step: a generator of watermarks, a client, the disk.
+NO_STEP = ""
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The step at work, and what it has in hand: a record at its place, a timer of a task, or neither."""
+
+    step: str = NO_STEP
+    partition: TopicPartition | None = None
+    # -1: a record that was handed over within the worker, and has no place in a log.
+    offset: int = -1
+    task: TaskId | None = None
+    store: str = ""
+    timer: Timer | None = None
+    # The innermost line of code, for a person.
+    line: str = ""
+
+    @property
+    def in_hand(self) -> str:
+        """What it has in hand, in words."""
+        if self.timer is not None:
+            return f"a timer of task {self.task} for {self.timer.time}"
+        if self.partition is None:
+            return "no record"
+        if self.offset < 0:
+            return f"a record handed over to {self.partition}"
+        return f"{self.partition}@{self.offset}"
+
+
+def whereabouts(innermost: FrameType | None) -> Whereabouts | None:
+    """What a thread is doing whose innermost frame this is; None if it runs no code of a pipeline."""
+    if innermost is None:
+        return None
+    found = _Found()
+    frame: FrameType | None = innermost
+    while frame is not None and not found.is_complete:
+        found.see(frame)
+        frame = frame.f_back
+    if found.task is None:
+        return None
+    line = f"{innermost.f_code.co_filename}:{innermost.f_lineno} in {innermost.f_code.co_name}"
+    if found.timer is not None:
+        return Whereabouts(found.step, task=found.task, store=found.store, timer=found.timer, line=line)
+    return Whereabouts(found.step, found.partition, found.offset, task=found.task, line=line)
+
+
+class _Found:
+    """What the frames have told so far, from the innermost on."""
+
+    def __init__(self) -> None:
+        self.step = NO_STEP
+        self.partition: TopicPartition | None = None
+        self.offset = -1
+        self.task: TaskId | None = None
+        self.store = ""
+        self.timer: Timer | None = None
+        self.is_complete = False
+
+    def see(self, frame: FrameType) -> None:
+        code = frame.f_code
+        if not self.step:
+            self.step = step_at(frame, frame.f_lineno) or NO_STEP
+        if code is _FIRE and "timer" in frame.f_locals:
+            self.store, self.timer = frame.f_locals["step"].store, frame.f_locals["timer"]
+        elif is_loop(frame) and "record" in frame.f_locals:
+            self.offset = frame.f_locals["record"].offset
+        elif code is _RUN_SLICE:
+            intake: Intake = frame.f_locals["self"]
+            self.partition, self.task, self.is_complete = intake.partition, intake.task.id, True
+        elif code is _BEAT:
+            self.task, self.is_complete = frame.f_locals["task"].id, True

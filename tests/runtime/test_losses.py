@@ -1,0 +1,187 @@
+"""Records that hold a worker for too long are counted over restarts, and condemned when patience is at its end."""
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+import streamkit as sk
+from streamkit.graph.policy import ErrorPolicy
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.runtime.losses import KEPT_MS, Losses
+from streamkit.runtime.slot import Slot, take_slot
+from streamkit.runtime.task import Condemned, Task
+from streamkit.runtime.whereabouts import Whereabouts
+from streamkit.state.timers import Timer
+from streamkit.testing import Harness
+
+AT = TopicPartition("words", 0)
+NOW_MS = 1_700_000_000_000
+WORDS = sk.topic("words", str)
+LENGTHS = sk.topic("lengths", int)
+
+
+def record(offset: int) -> Whereabouts:
+    return Whereabouts("step", AT, offset, task=TaskId("stage", 0))
+
+
+def losses(slot: Slot, policy: ErrorPolicy | None = None, now_ms: int = NOW_MS) -> Losses:
+    return Losses(slot, policy or sk.dead_letter(), lambda: now_ms)
+
+
+def condemned(known: Losses) -> dict[int, Condemned]:
+    plan = _mapping().plan()
+    stage = plan.stages[0]
+    task = Task(TaskId("stage", 0), stage, {AT: stage.inputs[0]})
+    known.condemn(task)
+    return task.condemned.get(AT, {})
+
+
+def _mapping(policy: ErrorPolicy | None = None, ran: list[str] | None = None) -> sk.Pipeline:
+    def measure(word: str) -> int:
+        if ran is not None:
+            ran.append(word)
+        return len(word)
+
+    pipeline = sk.pipeline("lost", on_error=policy or sk.dead_letter())
+    pipeline.read(WORDS).map(measure).write(LENGTHS)
+    return pipeline
+
+
+def never(_at: TopicPartition, _offset: int) -> bool:
+    return False
+
+
+def test_the_first_loss_may_be_an_accident_the_second_condemns(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    assert losses(slot).note(record(7), 300.0, never) == 1
+    assert condemned(losses(slot)) == {}
+    assert losses(slot).note(record(7), 300.0, never) == 2  # another process by now
+    assert losses(slot).note(record(8), 300.0, never) == 1
+    found = condemned(losses(slot))
+    assert list(found) == [7]
+    assert found[7].step == "step"
+    assert "processing_max_s (300 s), 2 times" in found[7].error
+
+
+def test_the_patience_is_that_of_the_policy(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    patient = sk.dead_letter(retries=3)
+    for _ in range(3):
+        losses(slot, patient).note(record(7), 1.0, never)
+    assert condemned(losses(slot, patient)) == {}
+    losses(slot, patient).note(record(7), 1.0, never)
+    assert list(condemned(losses(slot, patient))) == [7]
+
+
+def test_losses_of_the_other_workers_of_a_host_count_too(tmp_path: Path) -> None:
+    one, two = take_slot(tmp_path), take_slot(tmp_path)
+    losses(one).note(record(7), 1.0, never)
+    assert losses(two).note(record(7), 1.0, never) == 2
+    assert list(condemned(losses(one))) == [7]
+    assert list(condemned(losses(take_slot(tmp_path)))) == [7]
+
+
+def test_what_is_committed_or_a_day_old_is_forgotten(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    for offset in (7, 7, 9, 9):
+        losses(slot).note(record(offset), 1.0, never)
+    assert list(condemned(losses(slot))) == [7, 9]
+    assert condemned(losses(slot, now_ms=NOW_MS + KEPT_MS + 1)) == {}
+    losses(slot).note(record(11), 1.0, lambda _at, offset: offset < 9)
+    assert list(condemned(losses(slot))) == [9]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'[{"topic":"words"}]', b'[{"more":1}]', b"\xff\x00"])
+def test_a_damaged_file_is_ignored_with_a_warning(tmp_path: Path, damage: bytes) -> None:
+    slot = take_slot(tmp_path)
+    for _ in range(2):
+        losses(slot).note(record(7), 1.0, never)
+    (file,) = tmp_path.glob("*.losses")
+    file.write_bytes(damage)
+    with capture_logs() as logs:
+        assert condemned(losses(slot)) == {}
+    assert [entry["event"] for entry in logs] == (
+        ["what was written down of earlier losses cannot be read"] if damage else []
+    )
+    assert losses(slot).note(record(7), 1.0, never) == 1
+
+
+def test_a_file_that_cannot_be_written_costs_the_count_and_no_more(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path / "slots")
+    (tmp_path / "slots").rename(tmp_path / "gone")
+    with capture_logs() as logs:
+        losses(slot).note(record(7), 1.0, never)
+    assert logs[0]["event"] == "a loss could not be written down"
+
+
+def test_a_timer_is_condemned_by_its_task_and_name(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    timer = Timer(b"k\xff", 12, b"")
+    where = Whereabouts("step", task=TaskId("stage", 0), store="store", timer=timer)
+    for _ in range(2):
+        losses(slot).note(where, 1.0, never)
+    stage = _mapping().plan().stages[0]
+    task, other = Task(TaskId("stage", 0), stage, {}), Task(TaskId("stage", 1), stage, {})
+    for each in (task, other):
+        losses(slot).condemn(each)
+    assert list(task.condemned_timers) == [("store", timer)]
+    assert other.condemned_timers == {}
+    assert not losses(slot).was_handed
+
+
+def test_a_record_that_was_handed_over_is_known_as_one(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    losses(slot).note(record(-1), 1.0, never)
+    assert losses(slot).was_handed
+    assert condemned(losses(slot)) == {}
+
+
+def _lose(harness: Harness, offset: int) -> None:
+    """As if the worker had died of this record twice."""
+    for _ in range(2):
+        now_ms = harness._now_ms
+        Losses(harness.workers[0], sk.dead_letter(), now_ms).note(record(offset), 300.0, never)
+    harness.crash(0)
+    harness.restart(0)
+
+
+def test_a_condemned_record_is_a_dead_letter_and_is_not_run() -> None:
+    ran: list[str] = []
+    with Harness(_mapping(ran=ran), partitions=1) as harness:
+        _lose(harness, 1)
+        harness.send(WORDS, "a", "bb", "ccc")
+        harness.run()
+        assert harness.read(LENGTHS) == [1, 3]
+        (letter,) = harness.dead_letters()
+    assert ran == ["a", "ccc"]
+    assert letter.value == b"bb"
+    assert letter.headers["streamkit.step"] == b"step"
+    assert letter.headers["streamkit.error"] is not None
+    assert b"processing_max_s" in letter.headers["streamkit.error"]
+
+
+def test_skip_leaves_it_out() -> None:
+    ran: list[str] = []
+    with Harness(_mapping(sk.skip(), ran), partitions=1) as harness:
+        _lose(harness, 1)
+        harness.send(WORDS, "a", "bb", "ccc")
+        harness.run()
+        assert harness.read(LENGTHS) == [1, 3]
+        assert harness.dead_letters() == []
+    assert ran == ["a", "ccc"]
+
+
+def test_fail_stops_the_task_at_it_without_running_it() -> None:
+    ran: list[str] = []
+    with Harness(_mapping(sk.fail(), ran), partitions=1) as harness:
+        _lose(harness, 1)
+        harness.send(WORDS, "a", "bb", "ccc")
+        harness.advance(60)
+        assert harness.read(LENGTHS) == [1] or harness.read(LENGTHS) == []
+        agent = harness.workers[0].agent
+        assert agent is not None
+        assert agent.set_aside == 0
+        (task,) = agent.roster.tasks.values()
+        assert task.failures > 1
+    assert set(ran) == {"a"}

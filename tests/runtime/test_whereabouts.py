@@ -1,0 +1,86 @@
+"""What a worker's code is doing is read off its frames, from outside."""
+
+import sys
+from collections.abc import Callable
+
+import streamkit as sk
+from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.runtime.whereabouts import Whereabouts, whereabouts
+from streamkit.testing import Harness
+
+WORDS = sk.topic("words", str)
+TIMES = sk.topic("times", int, time=lambda value: value)
+LENGTHS = sk.topic("lengths", int)
+
+
+def looking(seen: list[Whereabouts | None]) -> Callable[[str], int]:
+    def measure(word: str) -> int:
+        seen.append(whereabouts(sys._getframe()))
+        return len(word)
+
+    return measure
+
+
+def test_the_step_and_the_place_of_the_record_in_hand() -> None:
+    seen: list[Whereabouts | None] = []
+    pipeline = sk.pipeline("looked-at")
+    pipeline.read(WORDS).filter(bool).map(looking(seen), name="measured").write(LENGTHS)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.send(WORDS, "a", "bb", "ccc")
+        harness.run()
+    found = seen[2]
+    assert found is not None
+    assert (found.step, found.partition, found.offset) == ("measured", TopicPartition("words", 0), 2)
+    assert found.in_hand == "words[0]@2"
+    assert "test_whereabouts.py" in found.line
+
+
+def test_a_record_that_was_handed_over_has_no_place() -> None:
+    seen: list[Whereabouts | None] = []
+    pipeline = sk.pipeline("handed")
+    pipeline.read(WORDS).key_by(lambda word: word, name="by_word").map(looking(seen)).write(LENGTHS)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.run()
+        harness.send(WORDS, "a")
+        harness.run()
+    (found,) = seen
+    assert found is not None
+    assert found.step == "measure"
+    assert found.offset == -1
+    assert found.in_hand == f"a record handed over to {found.partition}"
+
+
+class Waking(sk.Operator[str, int, int]):
+    def __init__(self, seen: list[Whereabouts | None]) -> None:
+        self.seen = seen
+
+    def on_record(self, value: int, ctx: sk.Context[str, int]) -> None:
+        ctx.set_timer(value + 5)
+
+    def on_timer(self, timer: sk.Timer, ctx: sk.Context[str, int]) -> None:
+        self.seen.append(whereabouts(sys._getframe()))
+        ctx.emit(timer.time)
+
+
+def test_the_timer_in_hand_and_not_the_record_that_made_it_due() -> None:
+    seen: list[Whereabouts | None] = []
+    pipeline = sk.pipeline("timed")
+    waking = pipeline.read(TIMES).key_by(lambda _: "k").process(Waking(seen), name="waking")
+    waking.write(LENGTHS)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.send(TIMES, 1000)
+        harness.run()
+        harness.send(TIMES, 5000, 9000)
+        harness.run()
+    found = seen[0]
+    assert found is not None
+    assert found.step == "waking"
+    assert found.timer is not None
+    assert found.timer.time == 1005
+    assert found.task == TaskId(found.task.stage if found.task else "", 0)
+    assert found.in_hand.startswith("a timer of task")
+
+
+def test_outside_of_a_pipeline_there_is_nothing_in_hand() -> None:
+    assert whereabouts(sys._getframe()) is None
+    assert whereabouts(None) is None
