@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 SEEDS  ?= 10000
+FAMILY ?= plain timed sleepy loose deployed failing slow refusing
 KILLS  ?= 200
 ONLY   ?=
 PEERS  ?=
@@ -50,11 +51,8 @@ demo: $(READY) ## Watch a pipeline survive a crash on a real Kafka
 bench: $(READY) ## Measure speed (ONLY=name for one benchmark, PEERS=names to compare with others)
 	@$(BIN)/python -m tests.benchmarks.run $(if $(ONLY),--only '$(ONLY)') $(if $(PEERS),--peers '$(PEERS)')
 
-simulate: $(READY) ## Run random histories on the in-memory broker (SEEDS=10000)
-	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
-	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --timed
-	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --sleepy
-	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --loose
+simulate: $(READY) ## Run random histories on the in-memory broker (SEEDS=10000 of each FAMILY)
+	@for family in $(FAMILY); do $(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --family $$family || exit 1; done
 
 chaos: $(READY) ## Kill workers on a real Kafka and audit the output (KILLS=200)
 	@$(BIN)/python -m tests.crash.run --kills $(KILLS)

@@ -100,6 +100,11 @@ class KafkaPartitions(KeyMap[bytes | None, int]):
         """Refuse records without a key from now on: this topic is compacted."""
         self._compacted = topic
 
+    def grow(self, partitions: int) -> None:
+        """The topic has more partitions now: as with any producer, keys may go to others."""
+        self.partitions = partitions
+        self.clear()
+
     def rotate(self) -> None:
         """Send records without a key to the next partition from now on."""
         self._keyless = (self._keyless + 1) % self.partitions

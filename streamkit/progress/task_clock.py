@@ -128,6 +128,8 @@ class TaskClock:
         self.announced = (Status(state.announced[0]), state.announced[1])
         self.announced_at_ms = MIN_TIME
         self.is_firing = False
+        # True while timers have to come one by one, each in a span of its own (`runtime/refusals.py`).
+        self.is_single = False
         # True while the last timers of processing time fire, at the end of all input.
         self.is_ringing_out = False
         self.counts = Counter(state.counts)
@@ -229,12 +231,13 @@ class TaskClock:
         if watermark > self.watermark:
             self.watermark = watermark
             self.advanced_at_ms = self.now_ms()
-        done = self._fire_all(limit)
+        done = self._fire_all(1 if self.is_single else limit)
         self._set_limits()
         return done
 
     def fire_processing(self, now_ms: int, limit: int) -> bool:
         """Fire the processing-time timers that are due; returns whether none is left."""
+        limit = 1 if self.is_single else limit
         self._turn_ends_ms = self._elapsed_ms() + TURN_MS
         steps = [each for each in self._steps if not each.is_event]
         for step in steps:

@@ -6,18 +6,13 @@ span is committed, so one transaction covers them all.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 
 import structlog
 
-from streamkit.errors import EncodeError, Fenced, Retry, StateCorrupt
-from streamkit.graph.stage import Input, Stage
-from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.operators.step import Code
+from streamkit.errors import DataRefused, EncodeError, Fenced, Retry, StateCorrupt
+from streamkit.model.ids import TopicPartition
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
-from streamkit.runtime.careful import Careful
 from streamkit.runtime.clocks import clocks_of
 from streamkit.runtime.commit import Committer, SpanEndFailed
 from streamkit.runtime.emit import Lane, Outbox
@@ -26,20 +21,21 @@ from streamkit.runtime.identity import identify
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.letters import Letters
 from streamkit.runtime.local import LocalShuffles, Way
+from streamkit.runtime.make_task import TaskMaker
 from streamkit.runtime.parts import Parts
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
+from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
-from streamkit.runtime.routes import dead_letter_lane, output_codes, written_and_read
-from streamkit.runtime.supervisor import Backoff
+from streamkit.runtime.routes import Routes, written_and_read
+from streamkit.runtime.supervisor import Backoff, retried
 from streamkit.runtime.task import Life, Task
-from streamkit.runtime.time_rules import TimeRules
+from streamkit.runtime.time_rules import rules_of
 from streamkit.runtime.turns import Turns
 from streamkit.runtime.watch import Watch
-
-R = TypeVar("R")
+from streamkit.runtime.writer_life import WriterLife
 
 log = structlog.get_logger()
 
@@ -55,31 +51,25 @@ class Agent:
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
         self._outbox = Outbox(parts.writer, parts.limits)
-        self._outputs: dict[str, Code] = output_codes(parts.plan, self._outbox, parts.partition_counts)
-        letters = Letters(dead_letter_lane(parts.plan, self._outbox, parts.partition_counts))
-        self._failures = Failures(parts.plan.on_error, letters, self._clocks.elapsed_ms)
+        self._routes = Routes(parts.plan, self._outbox, parts.partition_counts, parts.log.admin())
+        self._failures = Failures(parts.plan.on_error, Letters(self._routes.letters), self._clocks.elapsed_ms)
+        self._refusals = Refusals(self._failures)
         self._committer = Committer(parts.writer, self._outbox, self._failures, plan, self._clocks)
-        self._rules = TimeRules(
-            is_timed=parts.plan.is_timed,
-            writers=parts.plan.writers(),
-            future_max_ms=int(parts.settings.future_max_s * 1000),
-            interval_ms=int(parts.settings.watermark_interval_s * 1000),
-            clocks=self._clocks,
-            may_end=any(each.is_bounded for stage in parts.plan.stages for each in stage.inputs),
-            skip_foreign=parts.settings.skip_foreign,
-        )
+        self._rules = rules_of(parts.plan, parts.settings, self._clocks)
         self._persistence = Persistence(parts.storage, parts.settings)
         written, read = written_and_read(parts.plan, parts.partition_counts)
         self._retirement = Retirement(parts.log, parts.plan.name, written, read)
+        maker = TaskMaker(self._rules, self._outbox, self._failures, self._committer, parts.losses)
+        self.roster = Roster(
+            parts.plan, parts.log, self._persistence, parts.settings, self._retirement, maker.make
+        )
         self._blocked = BlockedOutputs(
             parts.log.admin(), written, self._sweep, parts.settings.transaction_timeout_s
-        )
-        self.roster = Roster(
-            parts.plan, parts.log, self._persistence, parts.settings, self._retirement, self._make_task
         )
         self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, self._clocks)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
+        self._writer_life = WriterLife(parts, self._retirement, self._backoff)
         self._doubts = Backoff(parts.settings)
         self._advances_at_doubt = -1
         self._is_transactional = parts.settings.guarantee == "exactly_once"
@@ -88,28 +78,15 @@ class Agent:
             self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
         )
         self._turns = Turns(
-            self._local, self._intakes, self._failures, parts.settings.slice_records, self._clocks.elapsed_ms
+            self._local, self._intakes, self._refusals, parts.settings.slice_records, self._clocks.elapsed_ms
         )
         self.watch = Watch(parts.settings.processing_max_s, parts.membership, parts.losses, self._is_past)
-        self._is_open = False
         self._stopping = False
-
-    def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
-        task = Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside, self._make_careful)
-        task.tell = self._committer.tell
-        self._parts.losses.condemn(task)
-        return task
 
     def _is_past(self, partition: TopicPartition, offset: int) -> bool:
         """Whether a record of ours is committed, and needs no counting any more; also asked from the watch's thread."""
         task = self.roster.owner_of.get(partition)
         return task is not None and task.committed.get(partition, 0) > offset
-
-    def _make_careful(self, task: Task) -> Careful:
-        lanes = [self._outbox.lane(each.topic, each.partitions or 0) for each in task.stage.outputs]
-        changelog = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
-        held = [held for held, _ in task.chain.held]
-        return Careful(task.state, task.clock, held, lanes, changelog.row_bytes_max)
 
     def _local_lanes(self) -> dict[str, Lane]:
         """The shuffles that may be handed over: only a transaction commits both of their ends together."""
@@ -149,7 +126,7 @@ class Agent:
             Misconfigured, Bug: a person must act.
         """
         try:
-            await self._open()
+            await self._writer_life.open()
             self._blocked.start()
             while not self._stopping:
                 try:
@@ -159,6 +136,8 @@ class Agent:
                         "not the owner any more: joining again", error=str(error), **self.watch.last_hold()
                     )
                     await self._give_up()
+                except DataRefused as error:
+                    await self._narrow(error)
                 except (Retry, EncodeError, StateCorrupt) as error:  # a commit in doubt, or a disk that fails
                     log.warning("going back to the commit records", error=str(error))
                     await self._recover()
@@ -175,9 +154,7 @@ class Agent:
         await self._let_time_pass()  # pulse.py    timers, idleness, the end of bounded input
         if self._span_is_due():
             await self._commit()  # commit.py   state, output and positions, or none of them
-        self._persistence.follow(
-            self.roster.states
-        )  # persist.py  committed state goes to disk, in its own thread
+        self._persistence.follow(self.roster.states)  # persist.py  what is committed goes to disk
 
     # -- the steps ------------------------------------------------------------------------------------------------
 
@@ -189,11 +166,13 @@ class Agent:
             await self._rejoin()  # others may be able to run what we cannot
         roster.declined.require_runner(now_s(), is_working=bool(roster.tasks))
         if roster.restoring:
-            roster.start_ready(self._outputs, self._reader)
+            roster.start_ready(self._routes.codes, self._reader)
+            for task in self._refusals.take_stopped(roster.running()):
+                self._stop_for_a_while(task)
         roster.wake(now_s(), self._reader)
         self._local.follow()
         if not self._committer.busy:
-            await self._renew_writer()
+            await self._writer_life.look_after()
 
     async def _poll(self) -> Intake | None:
         if self._persistence.is_full:
@@ -214,16 +193,18 @@ class Agent:
         if not self._rhythm.is_span_open:
             self._rhythm.begin_span()
             self._outbox.begin_span(self._parts.now_ms())
+        self._watch()
         if (failed := self._turns.run(intake)) is not None:  # turns.py    bounded by number and by time
             await self._obey(*failed)
         await asyncio.sleep(0)  # replies get their turn between two slices
 
     async def _let_time_pass(self) -> None:
-        if not self._rules.is_timed:
+        if not self._rules.is_timed or self._refusals.is_full:
             return
         if not self._rhythm.is_span_open:
             self._outbox.begin_span(self._parts.now_ms())
-        failed = self._pulse.beat(now_s())
+        self._watch()
+        failed = self._pulse.beat(now_s(), lambda: self._refusals.is_full)
         if failed is not None:
             await self._obey(*failed)
         elif self.roster.is_finished:
@@ -233,7 +214,7 @@ class Agent:
     async def _commit(self) -> None:
         self._rhythm.end_span()
         await self._committer.settle()
-        await self._renew_writer()
+        await self._writer_life.look_after()
         try:
             for tasks in self.roster.running_by_stage():
                 await self._run_handed()
@@ -241,9 +222,13 @@ class Agent:
                     for _ in self._committer.finish(task):
                         await asyncio.sleep(0)
             self._committer.begin(self.roster.running(), self.roster.assignment.member)
+            self._refusals.sent()
         except SpanEndFailed as failed:
             log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
             await self._rewind(failed.task, failed.verdict)
+        if self._refusals.is_searching:
+            await self._committer.settle()
+            self._refusals.landed(self.roster.owner_of, now_s(), is_hurried=self._pulse.is_hurried)
         self._failures.log.sum_up()
         self._persistence.keep_within_memory(self.roster.states(), self._outbox.caches)
 
@@ -256,7 +241,14 @@ class Agent:
 
     def _span_is_due(self) -> bool:
         has_moved = any(task.moved for task in self.roster.running())
-        return has_moved and self._rhythm.is_due(is_drained=self._turns.waiting() is None)
+        is_due = self._refusals.is_full or self._rhythm.is_due(is_drained=self._turns.waiting() is None)
+        return has_moved and is_due
+
+    def _watch(self) -> None:
+        """While something is refused: know what a span holds, and let nothing go past the broker."""
+        if self._refusals.is_searching:
+            self._refusals.watch(self.roster.running())
+            self._local.leave(now_s() + self._settings.restart_delay_last_s)
 
     # -- going back -----------------------------------------------------------------------------------------------
 
@@ -281,7 +273,7 @@ class Agent:
         for task in list(self.roster.running()):
             # What fails in one partition fails in others too, and each first failure would cost a span of all.
             task.is_suspect = task.is_suspect or (failed.is_suspect and task.stage is failed.stage)
-            task.rewind(self._outputs)
+            task.rewind(self._routes.codes)
             if task is failed and verdict is not Verdict.RUN_AGAIN:
                 self._stop_for_a_while(task)
             else:
@@ -295,6 +287,13 @@ class Agent:
         task.move(Life.WAITING)
         log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
 
+    async def _narrow(self, refused: DataRefused) -> None:
+        """The broker does not take what a span holds: go by what its topics say now, or else look for it."""
+        await self._committer.abandon()
+        if not await self._routes.look_again():
+            self._refusals.refused(refused, self._committer.sent, now_s())
+        await self._go_back()  # positions are not in doubt: none of this span's are on their way
+
     async def _recover(self) -> None:
         """A new writer id, then every task learns from its commit record what has landed.
 
@@ -305,13 +304,18 @@ class Agent:
         self._forget_span()
         if self._committer.advances == self._advances_at_doubt:
             await asyncio.sleep(self._doubts.next_delay_s())  # nothing has come forward since the last time
+            await self._routes.look_again()
         else:
             self._doubts.reset()
         self._advances_at_doubt = self._committer.advances
-        if not self._is_transactional:
+        if self._is_transactional:
+            await self._go_back()
+        else:
             await self._give_up()
-            return
-        await self._open()
+
+    async def _go_back(self) -> None:
+        self._forget_span()
+        await self._writer_life.open()
         for task in list(self.roster.tasks.values()):
             if task.life in (Life.RUNNING, Life.WAITING):
                 for partition in task.inputs:
@@ -323,33 +327,18 @@ class Agent:
         await self._committer.abandon()
         self._forget_span()
         if self.roster.joined:
-            self._is_open = False
+            self._writer_life.is_open = False
             await self.roster.close_all(self._reader)
-
-    async def _open(self) -> None:
-        """Take a writer id that nobody has ever used; the one before may have left something open."""
-        await self._retry(self._renew if self._is_transactional else self._parts.writer.open)
-        self._is_open = True
-
-    async def _renew_writer(self) -> None:
-        """After a broker was lost: what it may have forgotten is not left to the next commit, which may never come."""
-        if self._parts.writer.needs_renewal:
-            await self._open()
 
     async def _sweep(self) -> None:
         if self.roster.joined:
             await self._retirement.sweep(lambda: self.roster.assignment.live_writers)
 
-    async def _renew(self) -> None:
-        names = self._parts.names
-        if names.former is not None:
-            await self._retirement.retire(names.former)
-        await self._parts.writer.open(names.next())
-
     def _forget_span(self) -> None:
         self._local.drop()
         self._outbox.drop()
         self._intakes.drop()
+        self._refusals.drop()
         self._rhythm.end_span()
 
     # -- the group ------------------------------------------------------------------------------------------------
@@ -366,28 +355,15 @@ class Agent:
         else:
             await self._commit()
             await self._committer.settle()
-        assignment = await self._retry(
-            lambda: membership.join(list(roster.tasks), list(roster.declined.tasks))
+        assignment = await retried(
+            self._backoff, lambda: membership.join(list(roster.tasks), list(roster.declined.tasks))
         )
         self._parts.names.twins.look(assignment.live_writers)
-        if not self._is_open:
-            await self._open()
+        if not self._writer_life.is_open:
+            await self._writer_life.open()
         before = set(roster.tasks.values())
         await roster.take(assignment, self._reader)
         self._intakes.drop(before - set(roster.tasks.values()))
-
-    async def _retry(self, action: Callable[[], Awaitable[R]]) -> R:
-        """Do it again, later each time, while the reason to fail is a passing one."""
-        while True:
-            try:
-                result = await action()
-            except Retry as error:
-                delay_s = self._backoff.next_delay_s()
-                log.warning("will be tried again", error=str(error), seconds=delay_s)
-                await asyncio.sleep(delay_s)
-            else:
-                self._backoff.reset()
-                return result
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ twice. While a commit is in flight the next span is already being processed; at 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -74,6 +74,8 @@ class Committer:
         self.ended_at = float("-inf")
         # Where the last commit to each partition has ended.
         self.ends: dict[TopicPartition, int] = {}
+        # Up to where the span had read that was sent last.
+        self.sent: Mapping[TopicPartition, int] = {}
         self.commits = 0
         # Those of them that brought a task forward: a task that is merely taken over commits too.
         self.advances = 0
@@ -114,6 +116,7 @@ class Committer:
             for part in frozen
             for at, offset in part.positions.items()
         }
+        self.sent = positions
         batches = self._outbox.take()
         changelogs = {part.task.changelog for part in frozen}
         commit = Commit(

@@ -261,6 +261,30 @@ class Outbox:
         self._bounded[lane.topic] = lane
         return lane
 
+    @property
+    def topics(self) -> list[str]:
+        """All topics that were written to so far, or may be."""
+        return list(self._lanes)
+
+    def learn(self, limits: Mapping[str, TopicLimits]) -> bool:
+        """Go by these rules from the next span on; whether any of them is another than before."""
+        self._limits = {**self._limits, **limits}
+        changed = [
+            lane for lane in self._lanes.values() if limits.get(lane.topic, lane.limits) != lane.limits
+        ]
+        for lane in changed:
+            lane.learn(limits[lane.topic])
+        return bool(changed)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """A sink has more partitions now: use them too, from the next span on."""
+        lane = self._lanes[topic]
+        more = partitions - len(lane.batches)
+        lane.batches += [None] * more
+        lane.counts += [0] * more
+        if topic in self._sinks:
+            self._sinks[topic].grow(partitions)
+
     def begin_span(self, now_ms: int) -> None:
         """Know what is too old and what too far ahead from now on."""
         for lane in self._bounded.values():

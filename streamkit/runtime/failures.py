@@ -12,7 +12,7 @@ from enum import Enum
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import UserCodeError, said
+from streamkit.errors import DataRefused, UserCodeError, said
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka.records import LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
@@ -26,6 +26,9 @@ from streamkit.runtime.task import Condemned, Place, Task
 from streamkit.state.timers import Timer
 
 log = structlog.get_logger()
+
+# The name that stands for what happens behind the chain: results on their way to the broker.
+COMMIT = "commit"
 
 
 class Verdict(Enum):
@@ -104,6 +107,31 @@ class Failures:
         task.condemned_timers[what] = reason
         return Verdict.SET_ASIDE if task.careful is not None else _run_again(task)
 
+    def judge_refusal(self, task: Task, unit: Place | tuple[str, Timer], cause: DataRefused) -> bool:
+        """Decide about a record or a timer whose results the broker refused, often enough by now.
+
+        True: it is condemned. False: the policy is to fail, and its task has to wait.
+        """
+        reason = Condemned(COMMIT, str(cause), "")
+        where, what = unit
+        if not self._is_given_up(task, unit, reason):
+            self._patience(task, reason, f"{where} {what}", is_undone=True)
+            return False
+        if isinstance(where, TopicPartition):
+            assert isinstance(what, int)
+            task.condemned.setdefault(where, {})[what] = reason
+        else:
+            assert isinstance(what, Timer)
+            task.condemned_timers[where, what] = reason
+        return True
+
+    def is_condemned(self, task: Task, unit: Place | tuple[str, Timer]) -> bool:
+        """Whether this record or timer is set aside instead of being run."""
+        where, what = unit
+        if isinstance(where, TopicPartition):
+            return what in task.condemned.get(where, {})
+        return unit in task.condemned_timers
+
     def judge_state(self, task: Task, cause: BaseException) -> Verdict:
         """Decide about a span whose state cannot be written: the careful run finds the record that made it so."""
         if task.careful is None:
@@ -125,7 +153,7 @@ class Failures:
         if self._policy.action == "fail":
             return False
         attempts = task.attempts[what] = task.attempts.get(what, 0) + 1
-        if reason.step == DECODE or attempts > self._policy.retries:
+        if reason.step in (DECODE, COMMIT) or attempts > self._policy.retries:
             return True
         task.failures = attempts  # of this very record: the next one begins with the first delay again
         return False

@@ -5,7 +5,7 @@ busy moment goes on. A partition is idle only if it is silent and the log itself
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -57,8 +57,11 @@ class Pulse:
         # Whether timers are left that fire with the next beat, which then comes at once.
         self.is_hurried = False
 
-    def beat(self, now_s: float) -> tuple[Task, Verdict] | None:
-        """Let time pass in every running task; returns a task in which a timer failed, and what to do about it."""
+    def beat(self, now_s: float, is_full: Callable[[], bool] = lambda: False) -> tuple[Task, Verdict] | None:
+        """Let time pass in every running task; returns a task in which a timer failed, and what to do about it.
+
+        When the span is full, the tasks that are left have to wait for the next beat, which then comes at once.
+        """
         if now_s < self._next_beat_s and not self.is_hurried:
             return None
         self._next_beat_s = now_s + BEAT_S
@@ -75,7 +78,7 @@ class Pulse:
                 self.is_hurried = True  # it comes due again at once, and is set aside then
             except GeneratorFailed as failed:
                 return task, self._failures.judge_tick(task, failed.cause)
-            if self._clocks.elapsed_ms() - elapsed_ms >= TURN_MS:
+            if is_full() or self._clocks.elapsed_ms() - elapsed_ms >= TURN_MS:
                 self.is_hurried = True  # the others follow with the next beat
                 break
         self._find_idle(now_s)

@@ -1,6 +1,17 @@
 """supervisor: how long to wait before what failed is tried again."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
 from streamkit.config import Settings
+from streamkit.errors import Retry
+
+R = TypeVar("R")
+
+log = structlog.get_logger()
 
 
 class Backoff:
@@ -20,3 +31,17 @@ class Backoff:
     def reset(self) -> None:
         """Something succeeded."""
         self._failures = 0
+
+
+async def retried(backoff: Backoff, action: Callable[[], Awaitable[R]]) -> R:
+    """Do it again, later each time, while the reason to fail is a passing one."""
+    while True:
+        try:
+            result = await action()
+        except Retry as error:
+            delay_s = backoff.next_delay_s()
+            log.warning("will be tried again", error=str(error), seconds=delay_s)
+            await asyncio.sleep(delay_s)
+        else:
+            backoff.reset()
+            return result

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from streamkit.config import Settings
+from streamkit.graph.plan import Plan
 from streamkit.runtime.clocks import Clocks
 
 
@@ -21,3 +23,16 @@ class TimeRules(msgspec.Struct, frozen=True):
     may_end: bool = True
     # Whether records of strangers in a shuffle are passed over.
     skip_foreign: bool = False
+
+
+def rules_of(plan: Plan, settings: Settings, clocks: Clocks) -> TimeRules:
+    """The rules for the tasks of a plan."""
+    return TimeRules(
+        is_timed=plan.is_timed,
+        writers=plan.writers(),
+        future_max_ms=int(settings.future_max_s * 1000),
+        interval_ms=int(settings.watermark_interval_s * 1000),
+        clocks=clocks,
+        may_end=any(each.is_bounded for stage in plan.stages for each in stage.inputs),
+        skip_foreign=settings.skip_foreign,
+    )

@@ -8,10 +8,11 @@ partitions take turns (`runtime/poll.py`).
 from collections.abc import Callable
 
 from streamkit.progress.pace import CHUNK_MS, TURN_MS, Pace
-from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.failures import Verdict
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.local import HandedIntake, LocalShuffles
 from streamkit.runtime.poll import Intakes
+from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.task import Task
 
 
@@ -22,13 +23,14 @@ class Turns:
         self,
         local: LocalShuffles,
         intakes: Intakes,
-        failures: Failures,
+        refusals: Refusals,
         slice_records: int,
         elapsed_ms: Callable[[], int],
     ) -> None:
         self._local = local
         self._intakes = intakes
-        self._failures = failures
+        self._failures = refusals.failures
+        self._refusals = refusals
         self._slice_records = slice_records
         self._elapsed_ms = elapsed_ms
         # The last chunk that was read from a topic, and what it has taken so far with all that it handed over.
@@ -42,16 +44,15 @@ class Turns:
 
     def run(self, intake: Intake | None) -> tuple[Task, Verdict] | None:
         """One turn, from this intake on; returns a task in which a record failed, and what to do about it."""
-        return self._run(intake, self.waiting)
+        return self._run(intake, self.waiting, self._refusals.room(self._slice_records))
 
     def run_handed(self) -> tuple[Task, Verdict] | None:
         """One turn of what was handed over; see `run`."""
-        return self._run(self._local.current(), self._local.current)
+        return self._run(self._local.current(), self._local.current, self._slice_records)
 
     def _run(
-        self, intake: Intake | None, following: Callable[[], Intake | None]
+        self, intake: Intake | None, following: Callable[[], Intake | None], left: int
     ) -> tuple[Task, Verdict] | None:
-        left = self._slice_records
         now_ms = self._elapsed_ms()
         ends_ms = now_ms + TURN_MS
         while intake is not None and left > 0 and now_ms < ends_ms:
@@ -61,6 +62,7 @@ class Turns:
                 return intake.task, verdict
             now_ms = self._elapsed_ms()
             self._account(intake, now_ms - began_ms)
+            self._refusals.took(intake)
             if intake.is_paused:
                 break
             left -= intake.slice_size

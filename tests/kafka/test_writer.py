@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamkit.errors import Bug, DataRefused, Fenced, Misconfigured, WriterDead
+from streamkit.kafka import delivery
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.connection import Lane
 from streamkit.kafka.ports import Commit, Guarantee, Member
@@ -170,6 +171,22 @@ async def test_a_record_too_large_is_refused_by_name_and_nothing_is_visible(
     await writer.open()
     await writer.commit(site.commit(writer, {0: [b"after"]}, 5))
     assert await site.visible() == {0: [b"after"]}
+
+
+@BOTH
+async def test_many_full_partitions_go_in_several_requests_and_a_lost_one_is_sent_again(
+    site: Site, version: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "REQUEST_BYTES_MAX", 25_000)
+    writer = site.writer(version=version)
+    await writer.open()
+    site.wire.rules[calls.PRODUCE_KEY] = first(1, lost_request)
+    values = {number: [b"%d" % number * 10_000] for number in range(4)}
+    await writer.commit(site.commit(writer, values, 4))
+    assert await site.visible() == values
+    sizes = [len(call.body) for call in site.wire.seen if call.key == calls.PRODUCE_KEY]
+    assert len(sizes) == 3  # the first one twice: what is behind a lost one waits
+    assert max(sizes) < 26_000
 
 
 @BOTH

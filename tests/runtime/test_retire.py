@@ -136,5 +136,5 @@ def test_a_span_that_is_dropped_gives_its_number_back():
             committed = task.span
             assert committed > 0
             task.span += 1
-            task.rewind(agent._outputs)
+            task.rewind(agent._routes.codes)
             assert task.span == committed

@@ -183,7 +183,7 @@ def run_blocking(pipeline: sk.Pipeline) -> None:
     at = TopicPartition(WORDS.name, 0)
     task = Task(TaskId(stage.name, 0), stage, {at: stage.inputs[0]})
     task.life = Life.RESTORING
-    state = TaskState(MemoryStores().open("task"), stage.stores, cached_values_max=10)
+    state = TaskState(MemoryStores().open("task"), stage.stores)
     task.start(Restored(state, {at: 0}, 0, "birth"), {LENGTHS.name: writing_to([])})
     records = [SimpleNamespace(offset=0, timestamp=0, key=None, value=b"word", headers=[])]
     failures: Any = None  # none fails

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from streamkit.errors import DataRefused
 from streamkit.kafka.ports import Commit
 from streamkit.kafka.records import FetchedBatch
 from streamkit.runtime import agree, assign, commit, fetched, lost, restore, tail
@@ -11,7 +12,8 @@ from streamkit.runtime.chain import RecordFailed
 from streamkit.runtime.commit import Committer, Frozen
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.ingest import FetchedIntake
+from streamkit.runtime.ingest import FetchedIntake, Intake
+from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.restore import Restoring
 from streamkit.runtime.tail import Tail
 from streamkit.runtime.task import Task
@@ -297,3 +299,34 @@ def empty_changelog_believed(patch: Any) -> None:
     patch(restore, "has_committed", lambda _positions, _guarantee: False)
     patch(lost, "has_committed", lambda _positions, _guarantee: False)
     patch(agree, "has_committed", lambda _positions, _guarantee: False)
+
+
+def refused_data_is_tried_again(patch: Any) -> None:
+    """A commit that the broker refuses is made again, as it was."""
+
+    async def broken(self: Agent, _refused: DataRefused) -> None:
+        await self._recover()
+
+    patch(Agent, "_narrow", broken)
+
+
+def another_record_is_condemned(patch: Any) -> None:
+    """The record behind the one that is refused is set aside."""
+    took = Refusals.took
+
+    def broken(self: Refusals, intake: Intake) -> None:
+        took(self, intake)
+        span = self._open
+        if span.unit is not None and isinstance(span.unit[1], int):
+            span.unit = (span.unit[0], span.unit[1] + 1)  # type: ignore[assignment]
+
+    patch(Refusals, "took", broken)
+
+
+def spans_overlap_in_a_search(patch: Any) -> None:
+    """A span of one record is judged by what became of the one before it."""
+
+    def broken(self: Refusals) -> None:
+        self._open = type(self._open)()
+
+    patch(Refusals, "sent", broken)

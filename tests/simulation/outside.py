@@ -8,9 +8,10 @@ from streamkit.errors import WriterDead
 from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory import MemoryLog
+from streamkit.testing.memory.batch import Draft
 from streamkit.testing.memory.partition import Outcome
 from streamkit.testing.memory.writer import MemoryWriter
-from tests.simulation.pipelines import Event
+from tests.simulation.pipelines import Event, Out
 from tests.simulation.scenario import Load, stream
 from tests.simulation.world import World
 
@@ -25,12 +26,28 @@ class Outside:
         self._scenario = world.scenario
         self._broker = world.broker
         self._loop = world.loop
+        self._trace = world.trace
         self._log = MemoryLog(world.broker)
         self._chance = stream(world.scenario.seed, "world")
 
     async def create_topics(self) -> None:
         specs = [TopicSpec(name, count) for name, count in self._scenario.partitions.items()]
         await self._log.admin().create(specs)
+        refused = {
+            (event.source, event.key, event.seq)
+            for load in self._scenario.loads
+            for _, event in load.records
+            if event.fate == "refused"
+        }
+        if refused:
+            self._broker.topics.topic("out").refuses = lambda draft: self._is_refused(draft, refused)
+
+    def _is_refused(self, draft: Draft, refused: set[tuple[str, str, int]]) -> bool:
+        """What the broker says of a result, in scenarios in which it refuses some."""
+        out = value_codec(Out).decode(draft[2])
+        is_refused = (out.source, out.key, out.seq) in refused
+        self._trace.counts["refused"] += is_refused
+        return is_refused
 
     async def feed(self) -> None:
         """Write the whole load at its times."""

@@ -16,7 +16,7 @@ from streamkit.operators.process import Timer
 from streamkit.windows import Window, session, tumbling
 
 Fate = Literal[
-    "fine", "drop", "raise_early", "raise_late", "flaky", "unwritable", "too_large", "undecodable", "ghost",
+    "fine", "drop", "raise_early", "raise_late", "flaky", "unwritable", "too_large", "undecodable", "refused", "ghost",
     "slow", "long", "stuck", "stuck_late"
 ]  # fmt: skip
 # How often a flaky record fails before it passes: an error policy must allow as many retries.
@@ -321,14 +321,14 @@ def bucket_out(key: str, window: Window, n: int) -> Out:
     return Out("sum", key, window.end, n)
 
 
-# Shapes that live by event time; seeds from `TIMED_FROM` on draw from these.
+# Shapes that live by event time; seeds from `Family.TIMED` on draw from these.
 TIMED_SHAPES = (
     Shape("timers", _timers, fails_late=True, is_timed=True),
     Shape("timers_of_two", _timers, sources=("left", "right"), is_timed=True),
     Shape("windows", _windows, is_timed=True),
 )
 
-# Sources that fall asleep and wake up again, time after time; seeds from `SLEEPY_FROM` on.
+# Sources that fall asleep and wake up again, time after time; seeds from `Family.SLEEPY` on.
 SLEEPY_SHAPES = (
     Shape("sleepers", _sleepers, is_timed=True, idle_ms=100),
     Shape("sleepers_of_two", _sleepers, sources=("left", "right"), is_timed=True, idle_ms=100),

@@ -16,7 +16,9 @@ Written = Mapping[str, list[tuple[int, object]]]
 Letter = tuple[str, str, int]
 
 # Fates that end among the dead letters.
-SET_ASIDE = ("undecodable", "raise_early", "raise_late", "unwritable", "too_large", "stuck", "stuck_late")
+SET_ASIDE = (
+    "undecodable", "raise_early", "raise_late", "unwritable", "too_large", "refused", "stuck", "stuck_late"
+)  # fmt: skip
 
 # Acts after which a worker is surely dead before another one has its tasks.
 CRASHES = ("kill", "kill_at", "stop", "join", "compact", "lose_disk")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 
-from tests.simulation.scenario import FAILING_FROM, LOOSE_FROM, SLEEPY_FROM, SLOW_FROM, TIMED_FROM
+from tests.simulation.families import Family
 from tests.simulation.simulate import Verdict, quiet, simulate
 
 PROGRESS_EVERY_S = 5.0
@@ -18,11 +18,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.run", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--timed", action="store_true", help="pipelines that live by event time")
-    parser.add_argument("--sleepy", action="store_true", help="sources that fall asleep and wake up")
-    parser.add_argument("--loose", action="store_true", help="guarantees without transactions")
-    parser.add_argument("--failing", action="store_true", help="many records that fail")
-    parser.add_argument("--slow", action="store_true", help="records that take time")
+    parser.add_argument(
+        "--family", default="plain", choices=[each.name.lower() for each in Family], help="what kind of seeds"
+    )
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--verbose", action="store_true", help="print everything that happens (one seed)")
     parser.add_argument("--first", action="store_true", help="stop at the first failure")
@@ -30,14 +28,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.seed is not None:
         return run_one(options.seed, verbose=options.verbose)
-    families = {
-        options.timed: TIMED_FROM,
-        options.sleepy: SLEEPY_FROM,
-        options.slow: SLOW_FROM,
-        options.loose: LOOSE_FROM,
-        options.failing: FAILING_FROM,
-    }
-    start = options.start + families.get(True, 0)
+    start = options.start + Family[options.family.upper()]
     seeds = range(start, start + options.seeds)
     return run_many(seeds, jobs=options.jobs, first=options.first)
 

@@ -10,6 +10,7 @@ from streamkit.config import GuaranteeName, Settings
 from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX
+from tests.simulation.families import Family, family_of
 from tests.simulation.pipelines import (
     FLAKES,
     LATE_MS,
@@ -40,22 +41,8 @@ ActionKind = Literal[
 # How an input batch is written: by itself, in a transaction that commits, or in one that is aborted.
 Manner = Literal["plain", "committed", "aborted"]
 
-# Seeds from here on live by event time. The others keep their histories whatever is added to these.
-TIMED_FROM = 1_000_000
-# Those from here on have sources that fall asleep.
-SLEEPY_FROM = 1_500_000
-# Seeds from here on give up transactions: at least once, or at most once.
-LOOSE_FROM = 2_000_000
 # How many of the seeds have a broker that starts anew, and forgets markers then.
 FORGETFUL_SHARE = 0.4
-# Seeds from here on see a new version of their pipeline come, worker by worker.
-DEPLOYED_FROM = 3_000_000
-# Seeds from here on have many records that fail, in a row and in every way.
-FAILING_FROM = 4_000_000
-# Seeds from here on have records that take time: much in sum, longer than a session, or longer than they may.
-SLOW_FROM = 5_000_000
-# Where each kind of seed begins.
-FAMILIES = (0, TIMED_FROM, SLEEPY_FROM, LOOSE_FROM, DEPLOYED_FROM, FAILING_FROM, SLOW_FROM)
 # How many of the seeds may hand records over in memory.
 LOCAL_SHARE = 0.6
 # Event time begins here, and passes ten times as quickly as the clock on the wall.
@@ -171,7 +158,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
     chance = stream(seed, "scenario")
     shape = chance.choice([shape for shape in _shapes(seed) if not bias.shapes or shape.name in bias.shapes])
     partitions = {name: chance.randint(1, 6) for name in (*shape.sources, "out")}
-    deployed = stream(seed, "deploy") if DEPLOYED_FROM <= seed < FAILING_FROM else None
+    deployed = stream(seed, "deploy") if family_of(seed) is Family.DEPLOYED else None
     retries = chance.choice((0, 0, FLAKES))
     make = chance.choice((dead_letter, dead_letter, skip))
     settings = _settings(chance, _guarantee(seed), is_local=stream(seed, "local").random() < LOCAL_SHARE)
@@ -214,7 +201,7 @@ def draw(seed: int, bias: Bias = FAIR) -> Scenario:
 
 def _work_s(seed: int, settings: Settings) -> dict[str, float]:
     """What records take: slow ones outlast a session together, long ones alone, and stuck ones their limit."""
-    if seed < SLOW_FROM:
+    if family_of(seed) is not Family.SLOW:
         return {}
     chance, session_s = stream(seed, "work"), settings.session_timeout_s
     limit_s = 4 * session_s
@@ -234,7 +221,7 @@ def _room_for(work_s: dict[str, float]) -> dict[str, float]:
 
 
 def _slow_fates(seed: int, shape: Shape) -> list[Fate]:
-    if seed < SLOW_FROM:
+    if family_of(seed) is not Family.SLOW:
         return []
     chance = stream(seed, "slow fates")
     fates: list[Fate] = ["slow"] * chance.choice((5, 30, 100)) + ["long"] * 2
@@ -243,28 +230,32 @@ def _slow_fates(seed: int, shape: Shape) -> list[Fate]:
 
 
 def _shapes(seed: int) -> tuple[Shape, ...]:
-    if seed >= SLOW_FROM:
-        return (*SHAPES, *TIMED_SHAPES)
-    if seed >= FAILING_FROM:
-        return tuple(shape for shape in (*SHAPES, *TIMED_SHAPES) if shape.fails_late)
-    if seed >= DEPLOYED_FROM:
-        return SHAPES
-    if seed >= LOOSE_FROM:
-        return tuple(shape for shape in SHAPES if shape.out is Out)
-    if seed >= SLEEPY_FROM:
-        return SLEEPY_SHAPES
-    return TIMED_SHAPES if seed >= TIMED_FROM else SHAPES
+    every = (*SHAPES, *TIMED_SHAPES)
+    in_full = tuple(shape for shape in SHAPES if shape.out is Out)
+    by_family = {
+        Family.TIMED: TIMED_SHAPES,
+        Family.SLEEPY: SLEEPY_SHAPES,
+        Family.LOOSE: in_full,
+        Family.FAILING: tuple(shape for shape in every if shape.fails_late),
+        Family.SLOW: every,
+        # One result for each record, which says of which.
+        Family.REFUSING: tuple(shape for shape in in_full if shape.name != "two_shuffles"),
+    }
+    return by_family.get(family_of(seed), SHAPES)
 
 
 def _guarantee(seed: int) -> GuaranteeName:
-    if seed < LOOSE_FROM or seed >= DEPLOYED_FROM:
-        return "exactly_once"
-    return stream(seed, "guarantee").choice(("at_least_once", "at_most_once"))
+    chance = stream(seed, "guarantee")
+    if family_of(seed) is Family.LOOSE:
+        return chance.choice(("at_least_once", "at_most_once"))
+    if family_of(seed) is Family.REFUSING:
+        return chance.choice(("exactly_once", "exactly_once", "at_least_once"))
+    return "exactly_once"
 
 
 def _batch_bytes_max(seed: int) -> int:
     """Small ones where no transaction holds several together: a crash may come between any two."""
-    if seed < LOOSE_FROM or seed >= FAILING_FROM:
+    if family_of(seed) not in (Family.LOOSE, Family.DEPLOYED):
         return BATCH_BYTES_MAX
     return stream(seed, "batches").choice((1, 200, BATCH_BYTES_MAX))
 
@@ -295,7 +286,9 @@ def _fates(chance: Random, seed: int, shape: Shape, *, flaky: bool) -> list[Fate
     if shape.fails_late:
         fates += ["raise_late"] + ["flaky"] * 2 * flaky
     fates += _slow_fates(seed, shape)
-    if FAILING_FROM <= seed < SLOW_FROM:
+    if family_of(seed) is Family.REFUSING:
+        fates += ["refused"]
+    if family_of(seed) is Family.FAILING:
         fates += ["raise_late"] * chance.choice((5, 30, 200))
         fates += ["unwritable", "too_large"] * (chance.choice((1, 5)) if shape.spoils else 0)
     return fates

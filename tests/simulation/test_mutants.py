@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.simulation.families import family_of
 from tests.simulation.mutants import MUTANTS, Mutant, mutated
-from tests.simulation.scenario import FAMILIES
 from tests.simulation.simulate import quiet, simulate
 
 SEEDS_MAX = 300
@@ -13,7 +13,7 @@ SEEDS_MAX = 300
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
 def test_a_broken_promise_is_noticed(mutant: Mutant) -> None:
     with quiet():
-        start = max(first for first in FAMILIES if mutant.seed >= first)
+        start = family_of(mutant.seed)
         for seed in (mutant.seed, *range(start, start + SEEDS_MAX)):
             if is_noticed(mutant, seed):
                 return

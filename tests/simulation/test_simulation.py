@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.scenario import (
-    DEPLOYED_FROM,
-    FAILING_FROM,
-    LOOSE_FROM,
-    SLEEPY_FROM,
-    SLOW_FROM,
-    TIMED_FROM,
-    TRAPS,
-)
+from tests.simulation.families import Family
+from tests.simulation.scenario import TRAPS
 from tests.simulation.simulate import quiet, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +21,7 @@ DEPLOYED_SEEDS = 100
 FAILING_SEEDS = 100
 SLOW_SEEDS = 60
 SLOW_CHUNK = 20
+REFUSING_SEEDS = 100
 CHUNK = 50
 faults: Counter[str] = Counter()
 
@@ -47,35 +41,42 @@ def test_every_invariant_holds_under_every_fault(start: int) -> None:
     hold(range(start, start + CHUNK))
 
 
-@pytest.mark.parametrize("start", range(TIMED_FROM, TIMED_FROM + TIMED_SEEDS, CHUNK))
+@pytest.mark.parametrize("start", range(Family.TIMED, Family.TIMED + TIMED_SEEDS, CHUNK))
 def test_event_time_holds_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
 
 
-@pytest.mark.parametrize("start", range(SLEEPY_FROM, SLEEPY_FROM + SLEEPY_SEEDS, CHUNK))
+@pytest.mark.parametrize("start", range(Family.SLEEPY, Family.SLEEPY + SLEEPY_SEEDS, CHUNK))
 def test_who_wakes_up_is_waited_for_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
     assert faults["signal of an idle channel"] > 0
 
 
-@pytest.mark.parametrize("start", range(LOOSE_FROM, LOOSE_FROM + LOOSE_SEEDS, CHUNK))
+@pytest.mark.parametrize("start", range(Family.LOOSE, Family.LOOSE + LOOSE_SEEDS, CHUNK))
 def test_at_least_once_loses_nothing_and_at_most_once_repeats_nothing(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
 
 
-@pytest.mark.parametrize("start", range(DEPLOYED_FROM, DEPLOYED_FROM + DEPLOYED_SEEDS, CHUNK))
+@pytest.mark.parametrize("start", range(Family.DEPLOYED, Family.DEPLOYED + DEPLOYED_SEEDS, CHUNK))
 def test_two_versions_live_side_by_side_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
 
 
-@pytest.mark.parametrize("start", range(FAILING_FROM, FAILING_FROM + FAILING_SEEDS, CHUNK))
+@pytest.mark.parametrize("start", range(Family.FAILING, Family.FAILING + FAILING_SEEDS, CHUNK))
 def test_many_records_that_fail_hold_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
 
 
-@pytest.mark.parametrize("start", range(SLOW_FROM, SLOW_FROM + SLOW_SEEDS, SLOW_CHUNK))
+@pytest.mark.parametrize("start", range(Family.SLOW, Family.SLOW + SLOW_SEEDS, SLOW_CHUNK))
 def test_records_that_take_time_end_and_keep_no_worker_from_its_work(start: int) -> None:
     hold(range(start, start + SLOW_CHUNK))
+
+
+@pytest.mark.parametrize("start", range(Family.REFUSING, Family.REFUSING + REFUSING_SEEDS, CHUNK))
+def test_what_the_broker_refuses_is_set_aside_and_nothing_else(start: int) -> None:
+    before = faults["refused"]
+    test_every_invariant_holds_under_every_fault(start)
+    assert faults["refused"] > before
 
 
 def test_every_fault_of_the_campaign_really_struck() -> None:
