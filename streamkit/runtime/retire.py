@@ -6,17 +6,20 @@ about it. So a writer id that may have left something open never begins another 
 every recovery from doubt, takes a new one, and the old one is retired here, by its own next life or by whoever takes over
 a task of it:
 
-    decide   what is going on under the old id is aborted; how its last transaction ended, the coordinator tells
-    note     the decision is noted, because the next step makes the coordinator forget it
+    abort    what is going on under the old id
+    look     where something is still open; how that was decided, the coordinator tells
+    note     that it was a commit, because the next step makes the coordinator forget it
     fence    the epoch is raised: a holder of the id that is still alive can begin nothing any more
     end      partitions, and positions of the group, on which something is still open get their marker
 
-Several workers may do this at the same time, and each of them may die in the middle: every request is tied to the epoch that
+Mostly nothing is open, and no note is made. Whatever a holder begins before the fence is aborted, note or not: the note is
+about what was open before. Several workers may do this at the same time, and each of them may die in the middle: every request is tied to the epoch that
 was seen, and whoever finds a note goes on with it.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 import structlog
 
@@ -38,6 +41,18 @@ HELPER_S = 0.5
 def life_of(writer_id: str) -> str:
     """The life of a worker that this writer id belongs to: ids of one life are counted."""
     return writer_id.rpartition(".")[0]
+
+
+class Note(Enum):
+    """What is noted of a writer that committed something which was left open.
+
+    A note is a transactional id, made of the writer's and this: that its coordinator knows it is all that it says. Nothing is
+    ever written with it. It is as durable as what it speaks of, needs no right that the worker does not have, and is
+    forgotten by the brokers about as soon.
+    """
+
+    COMMITTED = "committed"
+    FENCED = "fenced"
 
 
 class Retirement:
@@ -79,7 +94,7 @@ class Retirement:
             Retry: as `retire`.
         """
         names = await self._log.transactions().known(f"{self._group}.")
-        notes = {note(name, is_commit=is_commit) for name in names for is_commit in (True, False)}
+        notes = {f"{name}.{each.value}" for name in names for each in Note}
         for name in sorted(names - notes - self._retired):
             if life_of(name) not in alive():
                 await self.retire(name)
@@ -105,6 +120,9 @@ class _Retiring:
         # Who is ending it at this moment, and since when we know; and whether pending positions had their marker.
         self._helper: tuple[Identity, float] | None = None
         self._has_ended_positions = False
+        # Whether we have raised the epoch; and the identity under which that was refused.
+        self._is_fenced = False
+        self._unfenced: Identity | None = None
 
     async def run(self) -> None:
         """Look, do what is due, look again."""
@@ -115,9 +133,7 @@ class _Retiring:
             last = await self._transactions.last(self._id)
             if last is None:
                 return  # it never wrote, or so long ago that its coordinator has forgotten it
-            # Asked for after the state: if somebody is ending it already, he has noted how.
-            decision = await self._noted()
-            if await self._step(last, decision, loop.time()):
+            if await self._step(last, loop.time()):
                 return
             if loop.time() > give_up_at:
                 raise Retry(
@@ -128,64 +144,80 @@ class _Retiring:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_LAST_S)
 
-    async def _step(self, last: LastTransaction, decision: bool | None, now_s: float) -> bool:
+    async def _step(self, last: LastTransaction, now_s: float) -> bool:
         """Do what is due; whether nothing is."""
         if last.state in PASSING:
             return False
-        if decision is None:
-            await self._decide(last)
-            return False
+        # Asked for after the state: if somebody is ending it already, he has noted how.
+        is_noted = await self._is_known(Note.COMMITTED)
+        is_ready = is_noted and await self._is_known(Note.FENCED)
         if last.state is TransactionState.ONGOING:
-            await self._help(last.producer, decision, now_s)
+            await self._stop(last.producer, now_s, is_helper=is_ready)
             return False
-        left = await self._transactions.left_open(last.producer, self._outputs, self._group, self._inputs)
-        if left.is_guess and self._has_ended_positions:
-            left = LeftOpen(last.producer, left.partitions)  # those that are pending now are somebody else's
+        left = await self._left(last.producer)
         if not left.partitions and not left.positions:
-            return True
-        await self._end(left, decision)
+            if self._is_fenced or is_ready or last.producer == self._unfenced:
+                return True
+            await self._fence(last.producer)
+        elif not is_noted and self._is_aborted(last.state):
+            await self._end(left, commit=False)
+        elif not is_ready:
+            await self._prepare_commit(last.producer)
+        else:
+            await self._end(left, commit=True)
         return False
 
-    async def _decide(self, last: LastTransaction) -> None:
-        """Abort what is going on; once something is decided, note it, then fence the id.
+    def _is_aborted(self, state: TransactionState) -> bool:
+        """How the last transaction was decided.
 
         A state that says nothing means that all its transactions were committed: a writer stops at the first that is not.
         """
-        if last.state is not TransactionState.ONGOING:
-            is_commit = last.state is not TransactionState.COMPLETE_ABORT
-            await self._admin.fence(note(self._id, is_commit=is_commit))
-        await self._transactions.end(self._id, last.producer, commit=False)
+        return self._is_fenced or state is TransactionState.COMPLETE_ABORT
 
-    async def _noted(self) -> bool | None:
-        """How it was decided, if somebody has noted that."""
-        for is_commit in (True, False):
-            if await self._transactions.last(note(self._id, is_commit=is_commit)) is not None:
-                return is_commit
-        return None
+    async def _is_known(self, note: Note) -> bool:
+        return await self._transactions.last(f"{self._id}.{note.value}") is not None
 
-    async def _help(self, producer: Identity, decision: bool, now_s: float) -> None:
+    async def _left(self, producer: Identity) -> LeftOpen:
+        left = await self._transactions.left_open(producer, self._outputs, self._group, self._inputs)
+        if left.is_guess and self._has_ended_positions:
+            return LeftOpen(producer, left.partitions)  # those that are pending now are somebody else's
+        return left
+
+    async def _stop(self, producer: Identity, now_s: float, *, is_helper: bool) -> None:
+        """Something is going on: of somebody who ends what was left open, or else of the holder, and that is aborted."""
+        if is_helper:
+            await self._help(producer, now_s)
+        else:
+            await self._transactions.end(self._id, producer, commit=False)
+
+    async def _fence(self, producer: Identity) -> bool:
+        """Raise the epoch; below transaction version 2 that is refused, and only the group's generation fences."""
+        if not self._is_fenced and producer != self._unfenced:
+            self._is_fenced = await self._transactions.end(self._id, producer, commit=False)
+            self._unfenced = None if self._is_fenced else producer
+            return self._is_fenced
+        return True
+
+    async def _prepare_commit(self, producer: Identity) -> None:
+        """Note that what was left open is committed, before the coordinator forgets it; then fence, and note that too."""
+        await self._admin.fence(f"{self._id}.{Note.COMMITTED.value}")
+        if await self._fence(producer):
+            await self._admin.fence(f"{self._id}.{Note.FENCED.value}")
+
+    async def _help(self, producer: Identity, now_s: float) -> None:
         """Finish what somebody else has begun, if he does not do it himself."""
         if self._helper is None or self._helper[0] != producer:
             self._helper = (producer, now_s)
         elif now_s - self._helper[1] >= HELPER_S:
-            await self._transactions.end(self._id, producer, commit=decision)
+            await self._transactions.end(self._id, producer, commit=True)
 
-    async def _end(self, left: LeftOpen, decision: bool) -> None:
+    async def _end(self, left: LeftOpen, *, commit: bool) -> None:
         if left.partitions:  # positions alone are more often those of a worker that is just committing
             log.warning(
                 "the broker forgot to end a transaction: it is ended now",
                 writer=self._id,
-                outcome="committed" if decision else "aborted",
+                outcome="committed" if commit else "aborted",
                 partitions=[str(each) for each in sorted(left.partitions)],
             )
-        if await self._transactions.end_left(self._id, left, self._group, commit=decision):
+        if await self._transactions.end_left(self._id, left, self._group, commit=commit):
             self._has_ended_positions |= left.positions
-
-
-def note(writer_id: str, *, is_commit: bool) -> str:
-    """The transactional id that, by being known to its coordinator, says how a writer's last transaction was decided.
-
-    Nothing is ever written with it. It is as durable as what it speaks of, needs no right that the worker does not have,
-    and is forgotten by the brokers about as soon.
-    """
-    return f"{writer_id}.{'committed' if is_commit else 'aborted'}"

@@ -25,7 +25,7 @@ from streamkit.kafka.wire import compact_string
 from streamkit.kafka.writer import KafkaWriter
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime import retire as retire_module
-from streamkit.runtime.retire import Retirement, note
+from streamkit.runtime.retire import Note, Retirement
 from streamkit.testing.broker import Broker, start_broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -208,16 +208,17 @@ async def test_several_who_retire_one_writer_agree(scene: Scene, commit: bool) -
     assert await scene.position() == (9 if commit else 5)
 
 
-@BOTH
+@pytest.mark.parametrize("is_fenced", [True, False], ids=["fenced", "not fenced"])
 async def test_who_finds_a_note_goes_on_with_it(
-    scene: Scene, commit: bool, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, is_fenced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody died after he had begun the transaction that ends what was left open."""
+    """Somebody died after he had begun the transaction that ends what was left open; or the holder went on before that."""
     monkeypatch.setattr(retire_module, "HELPER_S", 0.1)
     writer = await scene.writer()
-    await scene.decide(writer, commit=not commit)  # which the note must outweigh: it is older
+    await scene.decide(writer, commit=False)  # which the note must outweigh: it is older
     await scene.forget(writer, scene.outputs[0])
-    await scene.log.admin().fence(note(writer.writer_id, is_commit=commit))
+    for each in Note if is_fenced else [Note.COMMITTED]:
+        await scene.log.admin().fence(f"{writer.writer_id}.{each.value}")
     transactions = scene.log.transactions()
     last = await transactions.last(writer.writer_id)
     assert last is not None
@@ -229,7 +230,10 @@ async def test_who_finds_a_note_goes_on_with_it(
     await scene.retirement.retire(writer.writer_id)
 
     assert await scene.held() == set()
-    assert scene.seen(0) == ([b"forgotten"] if commit else [])
+    assert scene.seen(0) == [b"forgotten"]
+    assert scene.seen(1) == (
+        [b"begun"] if is_fenced else []
+    )  # nobody but a helper can have begun it behind the fence
 
 
 async def test_the_dead_are_found_without_a_name(scene: Scene) -> None:

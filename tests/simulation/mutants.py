@@ -83,6 +83,13 @@ DEATHS = Bias(
 )
 # A broker that starts anew again and again, and forgets.
 FORGOTTEN = Bias(is_forgetful=True)
+# The same, with workers that die in their first transactions and never come back.
+FIRST_DEATHS = Bias(
+    is_forgetful=True,
+    kinds=("kill_at", "join"),
+    traps=("writer.produce", "writer.positions", "writer.end"),
+    acts=(8, 12, 20),
+)
 # Shuffles that stay within a worker: one that is left alone, and several that are not.
 ALONE = Bias(shapes=("two_shuffles",), workers_max=1, acts=(0, 1), settings={"local_shuffle": True})
 TOGETHER = Bias(
@@ -138,8 +145,9 @@ MUTANTS = (
     Mutant("healed as commit", endings.healed_as_commit, 0, FORGOTTEN),
     Mutant("healed as abort", endings.healed_as_abort, 0, FORGOTTEN),
     Mutant("decision asked for after the fence", endings.decision_asked_for_after_the_fence, 0, FORGOTTEN),
+    Mutant("note outlives what it was about", endings.note_outlives_what_it_was_about, Family.SLOW + 29),
     Mutant("positions not looked at", endings.positions_not_looked_at, 0, FORGOTTEN),
-    Mutant("unnamed writers not looked for", endings.unnamed_writers_not_looked_for, 723),
+    Mutant("unnamed writers not looked for", endings.unnamed_writers_not_looked_for, 0, FIRST_DEATHS),
     Mutant("refused data is tried again", runtime.refused_data_is_tried_again, Family.REFUSING),
     Mutant("another record is condemned", runtime.another_record_is_condemned, Family.REFUSING),
     Mutant("spans overlap in a search", runtime.spans_overlap_in_a_search, Family.REFUSING),

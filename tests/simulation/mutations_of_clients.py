@@ -9,6 +9,7 @@ from streamkit.kafka import assignor
 from streamkit.kafka.assignor import Claim, Decision
 from streamkit.kafka.ports import Commit, StageTasks
 from streamkit.runtime import assign
+from streamkit.runtime.retire import Retirement
 from streamkit.testing.memory import groups
 from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
@@ -57,7 +58,7 @@ def lost_end_reply_is_success(patch: Any) -> None:
 
 
 def dead_writer_reused(patch: Any) -> None:
-    """After doubt the same epoch goes on."""
+    """After doubt the same epoch goes on, and nobody fences it."""
     opened = MemoryWriter.open
 
     async def broken(self: MemoryWriter, writer_id: str | None = None) -> None:
@@ -66,7 +67,11 @@ def dead_writer_reused(patch: Any) -> None:
             return
         await opened(self, writer_id)
 
+    async def nothing(_self: Retirement, _writer_id: str) -> None:
+        return
+
     patch(MemoryWriter, "open", broken)
+    patch(Retirement, "retire", nothing)
 
 
 def pending_positions_not_waited_for(patch: Any) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.retire import Retirement, _Retiring, note
+from streamkit.runtime.retire import Note, Retirement, _Retiring
 from streamkit.runtime.writer_names import WriterNames
 from streamkit.testing.memory.endings import MemoryEndings
 from streamkit.testing.memory.writer import MemoryWriter
@@ -47,35 +47,39 @@ def id_outlives_its_broker(patch: Any) -> None:
 
 def healed_as_commit(patch: Any) -> None:
     """What was forgotten is always committed."""
-    noted = _Retiring._noted
-
-    async def broken(self: _Retiring) -> bool | None:
-        return None if await noted(self) is None else True
-
-    patch(_Retiring, "_noted", broken)
+    patch(_Retiring, "_is_aborted", lambda _self, _state: False)
 
 
 def healed_as_abort(patch: Any) -> None:
     """What was forgotten is always aborted."""
-    noted = _Retiring._noted
-
-    async def broken(self: _Retiring) -> bool | None:
-        return None if await noted(self) is None else False
-
-    patch(_Retiring, "_noted", broken)
+    patch(_Retiring, "_is_aborted", lambda _self, _state: True)
 
 
 def decision_asked_for_after_the_fence(patch: Any) -> None:
     """The id is fenced first, which makes the coordinator forget what was decided."""
+    run = _Retiring.run
 
-    async def broken(self: _Retiring, last: LastTransaction) -> None:
-        await self._transactions.end(self._id, last.producer, commit=False)
-        now = await self._transactions.last(self._id)
-        if last.state is not TransactionState.ONGOING and now is not None:
-            is_commit = now.state is TransactionState.COMPLETE_COMMIT
-            await self._admin.fence(note(self._id, is_commit=is_commit))
+    async def broken(self: _Retiring) -> None:
+        last = await self._transactions.last(self._id)
+        if last is not None:
+            await self._transactions.end(self._id, last.producer, commit=False)
+        await run(self)
 
-    patch(_Retiring, "_decide", broken)
+    patch(_Retiring, "run", broken)
+
+
+def note_outlives_what_it_was_about(patch: Any) -> None:
+    """That the last transaction was committed is noted at once, and then held true of whatever the holder begins."""
+    step = _Retiring._step
+
+    async def broken(self: _Retiring, last: LastTransaction, now_s: float) -> bool:
+        if last.state in (TransactionState.COMPLETE_COMMIT, TransactionState.EMPTY):
+            for each in Note:
+                await self._admin.fence(f"{self._id}.{each.value}")
+            await self._fence(last.producer)
+        return await step(self, last, now_s)
+
+    patch(_Retiring, "_step", broken)
 
 
 def positions_not_looked_at(patch: Any) -> None:
