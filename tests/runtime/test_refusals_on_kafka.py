@@ -17,7 +17,10 @@ from streamkit.kafka.log import KafkaLog
 from streamkit.kafka.ports import Admin
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.disk import DiskThread
+from streamkit.runtime.persist import Storage
 from streamkit.runtime.routes import Routes
+from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.broker import Broker
 from streamkit.testing.harness import HarnessWorker
@@ -55,7 +58,8 @@ class Copy:
         self.admin = log.admin()
         settings = Settings(store="memory", transaction_timeout_s=4.0, restart_delay_first_s=0.1)
         try:
-            self.agent = await assemble(pipeline.plan(), settings, log, MemoryStores(), HarnessWorker(0))
+            storage = Storage(MemoryStores(), DiskThread(), MemoryBudget(1 << 20))
+            self.agent = await assemble(pipeline.plan(), settings, log, storage, HarnessWorker(0))
             self.work = asyncio.create_task(self.agent.run())
             yield self
             if not self.work.done():

@@ -6,6 +6,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.runtime.retire import life_of
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
+from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.partition import MemoryPartition, Outcome
 from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting
 
@@ -138,3 +139,22 @@ def test_a_span_that_is_dropped_gives_its_number_back():
             task.span += 1
             task.rewind(agent._routes.codes)
             assert task.span == committed
+
+
+def test_what_a_writer_left_open_that_nobody_names_is_found_and_ended():
+    with Harness(counting(), partitions=1) as harness:
+        send(harness, 9)
+        harness.run()
+        transactions, now = harness._broker.transactions, harness._broker.now
+        ghost = "pages.gone.1.1"  # died in its first transaction, on a host that never comes back
+        epoch = transactions.init(ghost, 60.0)
+        batch = MemoryBatch(1000)
+        batch.append(0, 0, b"k", b"v", [])
+        transactions.produce(ghost, epoch, TopicPartition(COUNTS.name, 0), batch, now)
+        slow_markers(harness)
+        transactions.end(ghost, epoch, now, Outcome.ABORTED)
+        transactions.restart(lambda *_: True)
+        quick_markers(harness)
+        assert held(harness)
+        harness.advance(120)
+        assert held(harness) == []

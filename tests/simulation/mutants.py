@@ -83,13 +83,6 @@ DEATHS = Bias(
 )
 # A broker that starts anew again and again, and forgets.
 FORGOTTEN = Bias(is_forgetful=True)
-# The same, with workers that die in their first transactions and never come back.
-FIRST_DEATHS = Bias(
-    is_forgetful=True,
-    kinds=("kill_at", "join"),
-    traps=("writer.produce", "writer.positions", "writer.end"),
-    acts=(8, 12, 20),
-)
 # Shuffles that stay within a worker: one that is left alone, and several that are not.
 ALONE = Bias(shapes=("two_shuffles",), workers_max=1, acts=(0, 1), settings={"local_shuffle": True})
 TOGETHER = Bias(
@@ -138,7 +131,7 @@ MUTANTS = (
     Mutant("tasks for those who do not know them", clients.tasks_for_anybody, Family.DEPLOYED),
     Mutant("empty changelog believed", runtime.empty_changelog_believed, 29),
     Mutant("changelogs beside the results", runtime.changelogs_beside_the_results, Family.LOOSE + 20),
-    Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, Family.LOOSE + 16, LATE_POSITIONS),
+    Mutant("generation kept in doubt", runtime.generation_kept_in_doubt, Family.LOOSE + 1239, LATE_POSITIONS),
     Mutant("at most once from the record", runtime.at_most_once_from_the_record, Family.LOOSE + 3, STORMS),
     Mutant("same id goes on", endings.same_id_goes_on, 0, FORGOTTEN),
     Mutant("id outlives its broker", endings.id_outlives_its_broker, 0, FORGOTTEN),
@@ -147,7 +140,6 @@ MUTANTS = (
     Mutant("decision asked for after the fence", endings.decision_asked_for_after_the_fence, 0, FORGOTTEN),
     Mutant("note outlives what it was about", endings.note_outlives_what_it_was_about, Family.SLOW + 29),
     Mutant("positions not looked at", endings.positions_not_looked_at, 0, FORGOTTEN),
-    Mutant("unnamed writers not looked for", endings.unnamed_writers_not_looked_for, 0, FIRST_DEATHS),
     Mutant("refused data is tried again", runtime.refused_data_is_tried_again, Family.REFUSING),
     Mutant("another record is condemned", runtime.another_record_is_condemned, Family.REFUSING),
     Mutant("spans overlap in a search", runtime.spans_overlap_in_a_search, Family.REFUSING),

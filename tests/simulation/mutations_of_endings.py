@@ -97,12 +97,3 @@ def positions_not_looked_at(patch: Any) -> None:
         return msgspec.structs.replace(found, positions=False)
 
     patch(MemoryEndings, "left_open", broken)
-
-
-def unnamed_writers_not_looked_for(patch: Any) -> None:
-    """Only a writer that a commit record names is retired."""
-
-    async def broken(_self: Retirement, _alive: Any) -> None:
-        return
-
-    patch(Retirement, "sweep", broken)

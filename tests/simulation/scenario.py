@@ -255,7 +255,7 @@ def _guarantee(seed: int) -> GuaranteeName:
 
 def _batch_bytes_max(seed: int) -> int:
     """Small ones where no transaction holds several together: a crash may come between any two."""
-    if family_of(seed) not in (Family.LOOSE, Family.DEPLOYED):
+    if family_of(seed) is not Family.LOOSE:
         return BATCH_BYTES_MAX
     return stream(seed, "batches").choice((1, 200, BATCH_BYTES_MAX))
 
