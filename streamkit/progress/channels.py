@@ -62,6 +62,14 @@ class Channels:
             self.statuses += [Status.ACTIVE] * missing
             self._combined = None
 
+    def cut(self, count: int) -> bool:
+        """Forget the channels from this number on, which belong to nobody; whether there were any."""
+        if len(self.watermarks) <= count:
+            return False
+        del self.watermarks[count:], self.statuses[count:]
+        self._combined = None
+        return True
+
     def accept(self, channel: int, signal: Signal) -> None:
         """Take in what a channel has said; saying it twice changes nothing."""
         match signal:

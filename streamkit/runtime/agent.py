@@ -66,7 +66,7 @@ class Agent:
         self._blocked = BlockedOutputs(
             parts.log.admin(), written, self._sweep, parts.settings.transaction_timeout_s
         )
-        self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, self._clocks)
+        self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, self._rules)
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._writer_life = WriterLife(parts, self._retirement, self._backoff)

@@ -51,7 +51,7 @@ def open_clock(inputs: Mapping[TopicPartition, Input], rules: TimeRules, state: 
         if each.kind == "source" and (rules.is_timed or each.time.time is not Clock.KAFKA)
     }
     channels = {
-        each.topic: Channels(rules.writers[each.topic])
+        each.topic: Channels(rules.writers.count(each.topic))
         for each in inputs.values()
         if each.kind == "shuffle" and rules.is_timed
     }

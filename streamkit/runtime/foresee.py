@@ -41,7 +41,7 @@ from streamkit.runtime.last_commits import find_last, find_last_commit
 from streamkit.runtime.lost import PENDING_S
 from streamkit.runtime.prepare import POSITIONS_S, Prepared
 from streamkit.runtime.task import CLOCK
-from streamkit.runtime.time_rules import TimeRules
+from streamkit.runtime.time_rules import rules_of
 from streamkit.state.keys import PLAN_KEY
 
 log = structlog.get_logger()
@@ -94,7 +94,7 @@ class _Foresight:
         self._reader = reader
         self._group = group
         self._terms = terms_of(identify(plan), settings)
-        self._rules = TimeRules(plan.is_timed, plan.writers(), 0, 0, Clocks(lambda: 0, lambda: 0))
+        self._rules = rules_of(plan, settings, Clocks(lambda: 0, lambda: 0))
 
     async def refusals(self) -> list[Misconfigured]:
         """Look at all tasks, and again for a while at those where what is there does not agree."""

@@ -42,11 +42,13 @@ def listener(
             return
         if channels is None:
             return  # an earlier version of the pipeline had a use for it
-        doubt = _doubt(sent, rules)
+        doubt = _doubt(sent, topic, rules)
         if doubt is not None:
             _pass_over(clock, DOUBTED, topic, doubt)
             return
-        channels.grow(sent.channel + 1)  # the stage upstream has grown, and its worker heard of it before us
+        channels.grow(
+            sent.channel + 1
+        )  # the stage upstream may have grown, and its worker heard of it before us
         channels.accept(sent.channel, sent.signal)
         advance()
 
@@ -63,8 +65,10 @@ def _read(data: bytes | None, topic: str) -> Sent:
     return sent
 
 
-def _doubt(sent: Sent, rules: TimeRules) -> str | None:
+def _doubt(sent: Sent, topic: str, rules: TimeRules) -> str | None:
     """Why no task can have sent this; None if one can."""
+    if not rules.writers.admits(topic, sent.channel):
+        return f"it is of task {sent.channel}, and there are {rules.writers.count(topic)}"
     if isinstance(sent.signal, EndOfInput):
         return None if rules.may_end else "it says that an input has ended, and none of them ever ends"
     ahead_ms = sent.signal.event_time_ms - rules.clocks.now_ms() - rules.future_max_ms - SKEW_MS

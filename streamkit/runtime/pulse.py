@@ -19,9 +19,10 @@ from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.align import TIMERS_AT_ONCE
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.careful import guarded
-from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.strangers import Strangers
 from streamkit.runtime.task import Task
+from streamkit.runtime.time_rules import TimeRules
 
 log = structlog.get_logger()
 
@@ -45,11 +46,12 @@ def is_at_rest(task: Task) -> bool:
 class Pulse:
     """Beats while the loop runs; does nothing for tasks that have no use for time."""
 
-    def __init__(self, roster: Roster, admin: Admin, failures: Failures, clocks: Clocks) -> None:
+    def __init__(self, roster: Roster, admin: Admin, failures: Failures, rules: TimeRules) -> None:
         self._roster = roster
         self._admin = admin
         self._failures = failures
-        self._clocks = clocks
+        self._clocks = rules.clocks
+        self._strangers = Strangers(rules.writers, admin, roster)
         self._next_beat_s = 0.0
         self._next_ask_s = 0.0
         self._next_task: TaskId | None = None
@@ -82,6 +84,7 @@ class Pulse:
                 self.is_hurried = True  # the others follow with the next beat
                 break
         self._find_idle(now_s)
+        self._strangers.look(now_s)
         return None
 
     def _in_turn(self) -> Iterator[Task]:
@@ -138,6 +141,7 @@ class Pulse:
 
     async def stop(self) -> None:
         """End what is under way."""
+        await self._strangers.stop()
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])

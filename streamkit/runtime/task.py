@@ -14,6 +14,7 @@ from streamkit.operators.step import Code
 from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
 from streamkit.progress.task_clock import ClockState, TaskClock
+from streamkit.progress.writers import Writers
 from streamkit.runtime.align import encode_clock, open_clock, signal_due
 from streamkit.runtime.careful import Careful
 from streamkit.runtime.chain import Chain, TaskScope, bind
@@ -35,7 +36,7 @@ Tell = Callable[["Task", Signal], None]
 # Under which name the commit record keeps a task's time.
 CLOCK = "clock"
 # The rules of a pipeline that has no use for event time.
-NO_TIME = TimeRules(False, {}, MAX_TIME, 0, Clocks(lambda: 0, lambda: 0))
+NO_TIME = TimeRules(False, Writers({}), MAX_TIME, 0, Clocks(lambda: 0, lambda: 0))
 
 # One record: its partition and its offset.
 Place = tuple[TopicPartition, int]

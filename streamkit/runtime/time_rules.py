@@ -1,11 +1,10 @@
 """What a task must know about the time of its pipeline."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from streamkit.config import Settings
 from streamkit.graph.plan import Plan
+from streamkit.progress.writers import Writers
 from streamkit.runtime.clocks import Clocks
 
 
@@ -15,7 +14,7 @@ class TimeRules(msgspec.Struct, frozen=True):
     # Whether any step of the pipeline asks for event time, or any input ends: else nobody needs watermarks.
     is_timed: bool
     # For every shuffle the number of tasks that write to it.
-    writers: Mapping[str, int]
+    writers: Writers
     future_max_ms: int
     interval_ms: int
     clocks: Clocks
@@ -26,10 +25,10 @@ class TimeRules(msgspec.Struct, frozen=True):
 
 
 def rules_of(plan: Plan, settings: Settings, clocks: Clocks) -> TimeRules:
-    """The rules for the tasks of a plan."""
+    """The rules of a (resolved) plan."""
     return TimeRules(
         is_timed=plan.is_timed,
-        writers=plan.writers(),
+        writers=Writers(plan.writers()),
         future_max_ms=int(settings.future_max_s * 1000),
         interval_ms=int(settings.watermark_interval_s * 1000),
         clocks=clocks,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from streamkit.codec.signals import encode_signal
 from streamkit.errors import Misconfigured
@@ -126,3 +127,46 @@ def test_a_damaged_file_of_a_former_worker_says_nothing(tmp_path: Path, damage: 
         (tmp_path / name).write_bytes(damage)
     assert (slot.former_member(), slot.former_writer()) == (None, None)
     slot.release()
+
+
+def test_a_signal_of_a_task_that_does_not_exist_holds_event_time_only_until_the_cluster_is_asked() -> None:
+    with capture_logs() as told, Harness(ringing(shuffles=1), partitions=1) as harness:
+        harness.send(ORDERS, Order(0, set=[10, 50, 70]), Order(20), key="a")
+        harness.run()
+        for channel in (7, 900):
+            write(harness, shuffle_of(harness), None, encode_signal(channel, Watermark(30)))
+        harness.run()
+        harness.send(ORDERS, Order(60), key="a")
+        harness.run()
+        assert harness.read(RINGS) == ["a@10"]  # it may be a source that has grown
+        harness.advance(10)
+        assert harness.read(RINGS) == ["a@50"]
+        (behind,) = [task for task in harness._running() if not task.clock.sources]
+        assert behind.clock.counts["doubted_signals"] == 1
+        # It goes on at once when such a signal comes again, and after a crash nothing is left of it.
+        write(harness, shuffle_of(harness), None, encode_signal(7, Watermark(30)))
+        harness.run()
+        assert behind.clock.counts["doubted_signals"] == 2
+        assert [each.held_back_by for each in harness.watermarks()] == ["orders[0]", "orders/0"]
+        harness.crash(0)
+        harness.restart(0)
+        harness.send(ORDERS, Order(80), key="a")
+        harness.run()
+        assert harness.read(RINGS) == ["a@70"]
+        assert [each["log_level"] for each in told if "do not exist" in each["event"]] == ["warning"]
+
+
+def test_a_task_that_the_cluster_knows_of_is_waited_for_however_long_it_is_silent() -> None:
+    with Harness(ringing(shuffles=1), partitions=1) as harness:
+        harness.send(ORDERS, Order(0, set=[10, 50]), Order(20), key="a")
+        harness.run()
+        # A worker that knows more partitions than this one has prepared the changelog for them.
+        harness._do(harness._log.admin().add_partitions(changelogs(harness)[0].topic, 2))
+        write(harness, shuffle_of(harness), None, encode_signal(1, Watermark(30)))
+        harness.send(ORDERS, Order(60), key="a")
+        harness.run()
+        harness.advance(60)
+        assert harness.read(RINGS) == ["a@10"]
+        write(harness, shuffle_of(harness), None, encode_signal(1, Watermark(55)))
+        harness.run()
+        assert harness.read(RINGS) == ["a@50"]
