@@ -128,6 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         self.steps += 1
         if self.steps > self._steps_max:
+            ready.appendleft(handle)  # whoever is cancelled now still needs its turn
             raise Livelock(f"{self.steps} steps, and the clock stands at {self._now:.3f} s")
         self._now += self._step_s
         self.trace = hash((self.trace, at, count, self._now))
@@ -249,7 +250,8 @@ def _cancel_rest(loop: VirtualLoop) -> None:
     loop._steps_max = loop.steps + CLEARING_STEPS_MAX
     try:
         if rest:
-            loop.run_until_complete(_end_of(rest))
+            # No task of its own: one of them may end by cancelling whatever tasks it finds.
+            loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
     except (Deadlock, Livelock):
         for task in asyncio.all_tasks(loop):
@@ -259,7 +261,3 @@ def _cancel_rest(loop: VirtualLoop) -> None:
             loop.call_exception_handler(
                 {"message": "a task failed while it was cancelled", "exception": error, "task": task}
             )
-
-
-async def _end_of(tasks: list["asyncio.Task[Any]"]) -> None:
-    await asyncio.wait(tasks)

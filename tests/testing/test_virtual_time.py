@@ -144,6 +144,21 @@ def test_spinning_is_a_livelock() -> None:
         run(spin(), 0, steps_max=10_000)
 
 
+def test_a_main_that_cancels_all_it_finds_when_it_is_stopped_ends_as_it_was_stopped() -> None:
+    async def spin_then_clear() -> None:
+        try:
+            await spin()
+        finally:
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            await asyncio.wait(rest, timeout=0.01)
+
+    for seed in SEEDS:
+        with pytest.raises(Livelock):
+            run(spin_then_clear(), seed, steps_max=1_000)
+
+
 def test_spinning_lets_the_clock_move() -> None:
     async def spin_until_time_out() -> None:
         async with asyncio.timeout(0.01):
