@@ -208,6 +208,12 @@ class Roster:
         except BaseException:
             self._persistence.close(restored.state)
             raise
+        topics = {each.topic for each in task.stage.inputs}
+        restored.unread = {
+            at: offset
+            for at, offset in restored.positions.items()
+            if at not in task.inputs and at.topic in topics
+        }
         restored.positions = {at: starts.get(at, restored.positions.get(at, 0)) for at in task.inputs}
         restored.clock = with_ends(restored.clock, ends)
         return restored

@@ -114,7 +114,7 @@ class Committer:
         positions = {
             at: Position(offset, str(part.task.span))
             for part in frozen
-            for at, offset in part.positions.items()
+            for at, offset in (*part.task.unread.items(), *part.positions.items())
         }
         self.sent = positions
         batches = self._outbox.take()

@@ -39,9 +39,9 @@ def grown_stages(plan: Plan, counts: Mapping[str, int]) -> list[Stage]:
     ]
 
 
-async def run_until_grown(agent: Agent, admin: Admin) -> bool:
+async def run_until_grown(agent: Agent, admin: Admin, look_s: float = LOOK_S) -> bool:
     """Run an agent to its end; whether it ended because the pipeline needs a plan with more tasks."""
-    watching = asyncio.create_task(_watch(agent, admin), name="growth")
+    watching = asyncio.create_task(_watch(agent, admin, look_s), name="growth")
     try:
         await agent.run()
     finally:
@@ -50,13 +50,13 @@ async def run_until_grown(agent: Agent, admin: Admin) -> bool:
     return not watching.cancelled() and watching.exception() is None
 
 
-async def _watch(agent: Agent, admin: Admin) -> None:
+async def _watch(agent: Agent, admin: Admin, look_s: float) -> None:
     """Return, and stop the agent, when partitions have come that a new plan can take over."""
     plan = agent.roster.plan
     loop = asyncio.get_running_loop()
     told_at_s = float("-inf")
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(look_s)
         counts: Mapping[str, int] = {}
         with contextlib.suppress(StreamkitError):
             counts = await admin.partitions(plan.sources())

@@ -135,13 +135,17 @@ async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -
 
 
 def _trusted(plan: Plan, existing: Mapping[str, int]) -> dict[str, int]:
-    """The counts to go by: those of shuffles only where the stage behind was made for that many."""
+    """The counts to go by: those of shuffles only where the stage behind was made for that many.
+
+    If one of the two was deleted, the other still tells how many there were: its source may have grown since.
+    """
     readers = {each.topic: stage.changelog for stage in plan.stages for each in stage.inputs}
     shuffles = plan.shuffles()
-    return {
+    made = {topic: existing[readers[topic]] for topic in shuffles if readers[topic] in existing}
+    return made | {
         topic: count
         for topic, count in existing.items()
-        if topic not in shuffles or count <= existing.get(readers[topic], 0)
+        if topic not in shuffles or count <= made.get(topic, count)
     }
 
 

@@ -83,6 +83,8 @@ class Restored(msgspec.Struct):
     clock: ClockState = ClockState()
     # The plan as it is to be stored with the state; empty for a task that begins.
     plan_row: bytes = b""
+    # Positions of partitions that only a plan with more of them gives to the task.
+    unread: dict[TopicPartition, int] = {}
 
 
 class Task:
@@ -110,6 +112,8 @@ class Task:
         # Positions of the open span, and those of the last commit that has ended.
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
+        # What others have read of partitions that our plan does not know yet; committed as it is.
+        self.unread: dict[TopicPartition, int] = {}
         # True if the open span must write a commit record for this task.
         self.moved = False
         # The number of the span in hand, and that of the last commit that has ended.
@@ -173,6 +177,7 @@ class Task:
         """Take over what was restored and begin to run."""
         self._state = restored.state
         self.committed = dict(restored.positions)
+        self.unread = restored.unread
         self.committed_clock = restored.clock
         self.committed_span = restored.span
         self.birth = restored.birth
@@ -276,7 +281,7 @@ class Task:
     def commit_record(self, writer_id: str, plan: PlanIdentity) -> CommitRecord:
         """The record of the commit that is about to be made."""
         positions: dict[str, dict[int, int]] = {}
-        for partition, offset in self.positions.items():
+        for partition, offset in (*self.unread.items(), *self.positions.items()):
             positions.setdefault(partition.topic, {})[partition.partition] = offset
         return CommitRecord(
             positions=positions,

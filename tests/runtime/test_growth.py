@@ -3,7 +3,7 @@
 import pytest
 
 import streamkit as sk
-from streamkit.errors import Misconfigured
+from streamkit.errors import LogGap, Misconfigured, StateLost
 from streamkit.model.ids import MIN_TIME, TopicPartition
 from streamkit.model.signal import Watermark
 from streamkit.progress.channels import Channels, Status
@@ -121,3 +121,21 @@ def test_event_time_goes_on_after_a_source_has_grown() -> None:
         harness.advance(60)
         harness.run()
         assert Count("a@0", 2) in harness.read(COUNTS)
+
+
+@pytest.mark.parametrize(("topic", "error"), [("shuffle", LogGap), ("changelog", StateLost)])
+def test_what_is_lost_behind_a_source_that_has_grown_is_told_as_lost(
+    topic: str, error: type[Misconfigured]
+) -> None:
+    with Harness(counting(), partitions=2, local_shuffle=False) as harness:
+        send(harness, 30)
+        harness.run()
+        grow(harness, "views", 5)
+        harness.advance(2 * LOOK_S)
+        harness.run()
+        harness.crash()
+        harness.advance(20)
+        harness._do(harness._log.admin().delete([f"pages.page_of.{topic}.1"]))
+        with pytest.raises(error):
+            harness.restart()
+        harness._kill(harness.workers[0])

@@ -21,6 +21,8 @@ class Family(IntEnum):
     SLOW = 5_000_000
     # Brokers that refuse some results, for reasons that nobody can know before.
     REFUSING = 6_000_000
+    # Sources that get more partitions.
+    GROWING = 7_000_000
 
 
 def family_of(seed: int) -> Family:

@@ -14,6 +14,7 @@ import msgspec
 from tests.simulation import mutations_of_clients as clients
 from tests.simulation import mutations_of_endings as endings
 from tests.simulation import mutations_of_failures as failures
+from tests.simulation import mutations_of_growth as growth
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_time as time
@@ -174,6 +175,7 @@ MUTANTS = (
     Mutant("turns bounded by count alone", work.turns_bounded_by_count_alone, Family.SLOW, BACKLOGS),
     Mutant("heartbeats wait for the loop", work.heartbeats_wait_for_the_loop, Family.SLOW, UNDISTURBED),
     Mutant("tried for ever", work.tried_for_ever, Family.SLOW + 5, UNDISTURBED),
+    Mutant("growth not noticed", growth.growth_not_noticed, Family.GROWING),
 )
 
 

@@ -12,7 +12,7 @@ from streamkit.testing.memory.batch import Draft
 from streamkit.testing.memory.partition import Outcome
 from streamkit.testing.memory.writer import MemoryWriter
 from tests.simulation.pipelines import Event, Out
-from tests.simulation.scenario import Load, stream
+from tests.simulation.scenario import Growth, Load, stream
 from tests.simulation.world import World
 
 # How long an aborted transaction is kept open.
@@ -56,7 +56,10 @@ class Outside:
         await plain.open()
         await bound.open()
         ghosts = []
+        growths = list(self._scenario.growths)
         for number, load in enumerate(self._scenario.loads):
+            while growths and growths[0].at_s <= load.at_s:
+                await self._grow(growths.pop(0))
             await asyncio.sleep(max(0.0, load.at_s - self._loop.time()))
             if load.manner == "aborted":
                 ghosts.append(asyncio.create_task(self._haunt(f"ghost-{number}", load)))
@@ -67,6 +70,10 @@ class Outside:
             out = OutBatch(TopicPartition(load.topic, load.partition), batch, len(load.records))
             await self._write(writer, Commit([out], {}, Member("", "", -1)))
         await asyncio.gather(*ghosts)
+
+    async def _grow(self, growth: Growth) -> None:
+        await asyncio.sleep(max(0.0, growth.at_s - self._loop.time()))
+        await self._log.admin().add_partitions(growth.topic, growth.partitions)
 
     async def _write(self, writer: MemoryWriter, commit: Commit) -> None:
         """Write it once, however often the broker starts anew: before the end of a transaction nothing has happened."""

@@ -119,6 +119,14 @@ class Load(msgspec.Struct, frozen=True):
     records: tuple[tuple[str, Event], ...]
 
 
+class Growth(msgspec.Struct, frozen=True):
+    """A source gets more partitions: so many, from then on."""
+
+    at_s: float
+    topic: str
+    partitions: int
+
+
 class Scenario(msgspec.Struct, frozen=True):
     """What happens in one run."""
 
@@ -142,6 +150,7 @@ class Scenario(msgspec.Struct, frozen=True):
     # From when on workers start with the new version.
     deployed_at_s: float | None = None
     clock_steps: tuple[ClockStep, ...] = ()
+    growths: tuple[Growth, ...] = ()
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""

@@ -11,6 +11,8 @@ import structlog
 
 from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 from tests.simulation import invariants, losses
+from tests.simulation.families import Family, family_of
+from tests.simulation.growing import draw_growing
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.outside import Outside
 from tests.simulation.pipelines import set_work
@@ -46,7 +48,7 @@ class Meter:
 def simulate(seed: int, bias: Bias = FAIR, *, verbose: bool = False) -> Verdict:
     """Run one seed."""
     meter = Meter()
-    scenario = draw(seed, bias)
+    scenario = draw_growing(seed, bias) if family_of(seed) is Family.GROWING else draw(seed, bias)
     if verbose:
         print(msgspec.structs.replace(scenario, loads=()))
     try:

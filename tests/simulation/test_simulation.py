@@ -22,6 +22,7 @@ FAILING_SEEDS = 100
 SLOW_SEEDS = 60
 SLOW_CHUNK = 20
 REFUSING_SEEDS = 100
+GROWING_SEEDS = 100
 CHUNK = 50
 faults: Counter[str] = Counter()
 
@@ -77,6 +78,12 @@ def test_what_the_broker_refuses_is_set_aside_and_nothing_else(start: int) -> No
     before = faults["refused"]
     test_every_invariant_holds_under_every_fault(start)
     assert faults["refused"] > before
+
+
+@pytest.mark.parametrize("start", range(Family.GROWING, Family.GROWING + GROWING_SEEDS, CHUNK))
+def test_sources_that_grow_are_read_whole_under_every_fault(start: int) -> None:
+    test_every_invariant_holds_under_every_fault(start)
+    assert faults["begun anew for a source that has grown"] > 0
 
 
 def test_every_fault_of_the_campaign_really_struck() -> None:

@@ -8,6 +8,7 @@ from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, StreamkitErro
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
+from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import is_at_rest
 from streamkit.runtime.task import Life as TaskLife
@@ -19,6 +20,7 @@ from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Transaction
 from streamkit.testing.virtual_disk import VirtualDisk
 from streamkit.testing.virtual_time import in_process
+from tests.simulation.growing import LOOK_S
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
 from tests.simulation.pipelines import Making, renew
 from tests.simulation.scenario import EPOCH_MS, Scenario, stream
@@ -219,8 +221,7 @@ class World:
             if self.on_start is not None:
                 beside = self.on_start(worker, life, name)
                 life.watching = asyncio.create_task(beside, context=in_process(None))
-            if not life.is_stopping:
-                await life.agent.run()
+            is_grown = not life.is_stopping and await self._run(life.agent, life)
             life.end_watch()
             if not life.stores.is_dead:
                 self.trace.note(worker.name, "stopped")
@@ -228,6 +229,9 @@ class World:
                 worker.remember_member("")
                 life.stores.is_dead = True
                 worker.disk.crash()  # whatever it forgot to close
+                if is_grown and not life.is_stopping:
+                    self.trace.count("begun anew for a source that has grown")
+                    self.start(worker)
         except Exception as error:  # noqa: BLE001 - judged here, as the parent of a process judges its exit
             if life.stores.is_dead:
                 return
@@ -249,6 +253,13 @@ class World:
         self._restarting -= 1
         if worker.life is None:
             self.start(worker)
+
+    async def _run(self, agent: Agent, life: Life) -> bool:
+        """Run an agent to its end; whether it ended because a source has grown."""
+        if self.scenario.growths:
+            return await run_until_grown(agent, life.log.admin(), look_s=LOOK_S)
+        await agent.run()
+        return False
 
     def kill(self, worker: Worker) -> bool:
         """kill -9; what the process left running in this simulation can touch nothing any more."""
