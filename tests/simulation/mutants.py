@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant("membership unchecked", clients.membership_unchecked, 4, ABSENCES),
     Mutant("failed produce ignored", clients.failed_produce_ignored, 17),
     Mutant("lost end reply is success", clients.lost_end_reply_is_success, 7, STORMS),
-    Mutant("dead writer reused", clients.dead_writer_reused, 1),
+    Mutant("dead writer reused", clients.dead_writer_reused, 75),
     Mutant("pending positions not waited for", clients.pending_positions_not_waited_for, 8),
     Mutant("aborted records are shown", clients.aborted_records_are_shown, 0),
     Mutant("open transactions are read past", clients.open_transactions_are_read_past, 0),
