@@ -11,7 +11,10 @@ from streamkit.cli.ending import EXIT_ALL_DEAD
 from streamkit.cli.main import command_line
 from streamkit.config import Settings
 from streamkit.runtime.processes import EXIT_KILLED, EXIT_PERSON_MUST_ACT, EXIT_TRY_AGAIN
+from streamkit.telemetry.metrics import WorkerMetrics
+from streamkit.telemetry.status import WorkerStatus
 from streamkit.testing import Harness
+from tests.simulation.families import Family
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -68,7 +71,7 @@ def test_the_settings_table_names_every_setting_with_its_default() -> None:
 
 
 def test_the_command_table_names_every_command() -> None:
-    told = [name for name, _, _ in ROW.findall(section("Operations"))]
+    told = [name for name, _, _ in ROW.findall(section("Operations")) if name.startswith("streamkit ")]
     assert sorted(told) == sorted(commands(command_line(), "streamkit"))
 
 
@@ -82,7 +85,24 @@ def test_the_table_of_exit_codes_names_every_code_that_is_used() -> None:
 
 
 def test_every_make_target_that_is_named_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z]+) +#", README))
-    assert named
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+) +#", README))
+    assert "test-fast" in named
     assert named <= targets
+
+
+def test_make_simulate_runs_every_family_of_seeds() -> None:
+    (families,) = re.findall(r"^FAMILY \?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert families.split() == [family.name.lower() for family in Family]
+
+
+def test_the_table_of_metrics_names_every_metric() -> None:
+    told = [name for name, _, _ in ROW.findall(section("Operations")) if name.startswith("streamkit_")]
+    status = WorkerStatus(
+        pipeline="p", commits=0, dead_letters=0, local_partitions=0, blocked_partitions=0, tasks=[]
+    )
+    served = [
+        f"{each.name}_total" if each.type == "counter" else each.name
+        for each in WorkerMetrics(lambda: status).collect()
+    ]
+    assert sorted(told) == sorted(served)

@@ -1,7 +1,7 @@
 """The command line: `streamkit <noun> <verb>`. Here are only the table of contents and the way errors end.
 
 Exit codes are those of the README's table: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 65 nothing
-but dead letters, 130 ended by a second Ctrl-C or because the clean end took too long.
+but dead letters, 75 a step held the worker for too long, 130 ended by a second Ctrl-C or because the clean end took too long.
 """
 
 import importlib
@@ -27,7 +27,7 @@ Data goes to standard output, talk to standard error. A command that changes som
 with `--execute`. Every setting can also be given as `STREAMKIT_<NAME>`. `--debug` adds Python tracebacks.
 
 Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-code`), 65 every record of a bounded pipeline
-became a dead letter, 130 ended by a second Ctrl-C or after `drain_timeout_s`.
+became a dead letter, 75 a step held the worker for longer than `processing_max_s`, 130 ended by a second Ctrl-C or after `drain_timeout_s`.
 """
 
 # One file each; it has the `app` of its noun.

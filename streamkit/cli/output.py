@@ -108,11 +108,6 @@ def facts(*pairs: tuple[str, Cell]) -> Table:
     return table
 
 
-def title(text: str) -> Text:
-    """The line above a table."""
-    return Text(text, style="bold")
-
-
 def cross(rendered: str) -> Text:
     """An error behind a cross."""
     return Text.assemble(("✗", "bold red"), " ", in_colour(rendered))

@@ -47,3 +47,17 @@ def to_ms(duration: timedelta, *, of: str = "a duration") -> int:
     if rest:
         raise InvalidPipeline(f"{of} is {duration}, which is no whole number of milliseconds")
     return whole
+
+
+def above_zero_ms(duration: timedelta, *, of: str) -> int:
+    """Whole milliseconds, at least one.
+
+    Raises:
+        InvalidPipeline: as `to_ms`, or it is zero or less.
+    """
+    length = to_ms(duration, of=of)
+    if length <= 0:
+        raise InvalidPipeline(
+            f"{of} is {duration}, and must be above zero", hint="write for example minutes(1)"
+        )
+    return length

@@ -67,7 +67,7 @@ class Timers(Protocol):
 
 
 class Scope(Protocol):
-    """What a step is given by whoever runs it: the runtime, the test harness, later Spark. One scope per task."""
+    """What a step is given by whoever runs it: the runtime, or a test. One scope per task."""
 
     @property
     def partition(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from streamkit.errors import InvalidPipeline, UserCodeError
-from streamkit.model.duration import seconds, to_ms
+from streamkit.model.duration import above_zero_ms, seconds, to_ms
 from streamkit.windows.window import EVERYTHING, Window, bounded
 
 # Whose clock a window follows: that of the records, or that on the wall.
@@ -173,7 +173,7 @@ def tumbling(size: timedelta, *, offset: timedelta = _NO_OFFSET, time: TimeDomai
     Raises:
         InvalidPipeline: the durations make no sense.
     """
-    size_ms = _length("the size of a tumbling window", size)
+    size_ms = above_zero_ms(size, of="the size of a tumbling window")
     return Tumbling(size_ms, _offset(offset, size_ms), _domain(time))
 
 
@@ -185,8 +185,8 @@ def hopping(
     Raises:
         InvalidPipeline: the durations make no sense.
     """
-    size_ms = _length("the size of a hopping window", size)
-    slide_ms = _length("the slide of a hopping window", slide)
+    size_ms = above_zero_ms(size, of="the size of a hopping window")
+    slide_ms = above_zero_ms(slide, of="the slide of a hopping window")
     if slide_ms > size_ms:
         raise InvalidPipeline(
             f"windows of {size} that begin every {slide} would leave records out",
@@ -203,8 +203,8 @@ def cumulating(
     Raises:
         InvalidPipeline: the durations make no sense.
     """
-    size_ms = _length("the size of a cumulating window", size)
-    step_ms = _length("the step of a cumulating window", step)
+    size_ms = above_zero_ms(size, of="the size of a cumulating window")
+    step_ms = above_zero_ms(step, of="the step of a cumulating window")
     if size_ms % step_ms:
         raise InvalidPipeline(
             f"windows that grow by {step} never reach {size}",
@@ -222,7 +222,7 @@ def session(gap: timedelta | Callable[[Any], timedelta], *, time: TimeDomain = "
     domain = _domain(time)
     if not isinstance(gap, timedelta) and callable(gap):
         return Session(gap, domain)
-    return Session(_length("the gap of a session", gap), domain)
+    return Session(above_zero_ms(gap, of="the gap of a session"), domain)
 
 
 def sliding(difference: timedelta) -> Sliding:
@@ -233,7 +233,7 @@ def sliding(difference: timedelta) -> Sliding:
     Raises:
         InvalidPipeline: the difference makes no sense.
     """
-    return Sliding(_length("the difference of a sliding window", difference))
+    return Sliding(above_zero_ms(difference, of="the difference of a sliding window"))
 
 
 def everything() -> Everything:
@@ -254,15 +254,6 @@ def counting(size: int, slide: int | None = None) -> Counting:
                 hint="write for example counting(100), or counting(100, 10)",
             )
     return Counting(size, slide)
-
-
-def _length(what: str, duration: timedelta) -> int:
-    length = to_ms(duration, of=what)
-    if length <= 0:
-        raise InvalidPipeline(
-            f"{what} is {duration}, and must be above zero", hint="write for example minutes(1)"
-        )
-    return length
 
 
 def _offset(offset: timedelta, period_ms: int) -> int:
@@ -287,7 +278,7 @@ def _domain(time: Any) -> TimeDomain:
 
 def _own_gap(gap: Callable[[Any], timedelta], value: Any) -> int:
     try:
-        return _length("the gap of a session", gap(value))
+        return above_zero_ms(gap(value), of="the gap of a session")
     except InvalidPipeline as error:
         raise UserCodeError(
             error.problem, hint="the function given to session() returns seconds(5) or the like"

@@ -3,8 +3,7 @@
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from streamkit.errors import InvalidPipeline
-from streamkit.model.duration import to_ms
+from streamkit.model.duration import above_zero_ms
 from streamkit.model.ids import MAX_TIME
 from streamkit.windows.triggers import Decision, Trigger, TriggerContext
 from streamkit.windows.window import Window
@@ -20,7 +19,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
     uses_processing_time = False
 
     def __init__(self, interval: timedelta) -> None:
-        self.interval = _above_zero("the interval of a trigger", interval)
+        self.interval = above_zero_ms(interval, of="the interval of a trigger")
 
     def on_record(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
         """As `Trigger.on_record`."""
@@ -68,7 +67,7 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
     state_type = int
 
     def __init__(self, interval: timedelta) -> None:
-        self.interval = _above_zero("the interval of a trigger", interval)
+        self.interval = above_zero_ms(interval, of="the interval of a trigger")
 
     def on_record(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
         """As `Trigger.on_record`."""
@@ -121,7 +120,7 @@ class TimeoutTrigger(Trigger[T]):
 
     def __init__(self, inner: Trigger[T], timeout: timedelta, *, reset_on_record: bool = False) -> None:
         self.inner = inner
-        self.timeout = _above_zero("the timeout of a trigger", timeout)
+        self.timeout = above_zero_ms(timeout, of="the timeout of a trigger")
         self.reset_on_record = reset_on_record
         self.uses_event_time = inner.uses_event_time
 
@@ -239,12 +238,3 @@ class _InnerContext:
     def remove_processing_timer(self, time: int) -> None:
         """As `TriggerContext.remove_processing_timer`."""
         self._ctx.remove_processing_timer(time)
-
-
-def _above_zero(what: str, duration: timedelta) -> int:
-    length = to_ms(duration, of=what)
-    if length <= 0:
-        raise InvalidPipeline(
-            f"{what} is {duration}, and must be above zero", hint="write for example minutes(1)"
-        )
-    return length

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.errors import InvalidPipeline
-from streamkit.model.duration import days, hours, milliseconds, minutes, seconds, to_ms
+from streamkit.model.duration import above_zero_ms, days, hours, milliseconds, minutes, seconds, to_ms
 
 
 def test_a_duration_says_its_unit():
@@ -31,3 +31,10 @@ def test_a_bare_number_is_no_duration(duration):
     with pytest.raises(InvalidPipeline, match="idle is a duration, got") as caught:
         to_ms(duration, of="idle")
     assert "seconds(5)" in caught.value.hint
+
+
+@pytest.mark.parametrize("duration", [seconds(0), seconds(-1)])
+def test_a_length_is_above_zero(duration):
+    assert above_zero_ms(milliseconds(1), of="the gap") == 1
+    with pytest.raises(InvalidPipeline, match=r"the gap is .* must be above zero"):
+        above_zero_ms(duration, of="the gap")
