@@ -32,6 +32,7 @@ class Builder:
 
     def __init__(self, name: str, on_error: ErrorPolicy, partitions: int | None) -> None:
         self.name = name
+        _require_a(ErrorPolicy, on_error, "an error policy", "write sk.dead_letter(), sk.skip() or sk.fail()")
         self._on_error = on_error
         self._partitions = partitions
         self._nodes: list[Node] = []
@@ -198,6 +199,7 @@ class Builder:
         self._fixed_names.add(name)
 
     def _declare(self, topic: Topic[Any]) -> None:
+        _require_a(Topic, topic, "a topic", 'declare it: orders = sk.topic("orders", Order)')
         known = self._topics.get(topic.name)
         if known is None:
             value_codec(topic.value_type)
@@ -228,3 +230,8 @@ def _types(topic: Topic[Any]) -> str:
 
 def _agreed(found: list[Any]) -> Any:
     return found[0] if all(each == found[0] for each in found) else None
+
+
+def _require_a(wanted: type, given: object, what: str, hint: str) -> None:
+    if not isinstance(given, wanted):
+        raise InvalidPipeline(f"not {what}: {given!r}", hint=hint)

@@ -81,7 +81,10 @@ class Context(Generic[K, R]):
 
     @property
     def now(self) -> int:
-        """Processing time, in ms: what `set_timer(..., clock="processing")` goes by."""
+        """Processing time, in ms: what `set_timer(..., clock="processing")` goes by.
+
+        It moves while your code runs: read it once where a timer is to be cancelled by the same time later.
+        """
         return self._timers_of("processing").now
 
     def set_timer(self, at: int, *, clock: ClockName = "event") -> None:

@@ -136,7 +136,7 @@ class Agent:
                         "not the owner any more: joining again", error=str(error), **self.watch.last_hold()
                     )
                     await self._give_up()
-                    await self._paused()  # a transaction that outlasts its time-out would come again at once
+                    await self._pause()  # a transaction that outlasts its time-out would come again at once
                 except DataRefused as error:
                     await self._narrow(error)
                 except (Retry, EncodeError, StateCorrupt) as error:  # a commit in doubt, or a disk that fails
@@ -303,22 +303,20 @@ class Agent:
         """
         await self._committer.abandon()
         self._forget_span()
-        if await self._paused():
-            await self._routes.look_again()
+        await self._pause()
+        await self._routes.look_again()
         if self._is_transactional:
             await self._go_back()
         else:
             await self._give_up()
 
-    async def _paused(self) -> bool:
-        """Wait if nothing has come forward since the last time, for longer each time; whether we did."""
-        is_stuck = self._committer.advances == self._advances_at_doubt
-        self._advances_at_doubt = self._committer.advances
-        if is_stuck:
+    async def _pause(self) -> None:
+        """Wait if nothing has come forward since the last time, for longer each time."""
+        if self._committer.advances == self._advances_at_doubt:
             await asyncio.sleep(self._doubts.next_delay_s())
         else:
             self._doubts.reset()
-        return is_stuck
+        self._advances_at_doubt = self._committer.advances
 
     async def _go_back(self) -> None:
         self._forget_span()

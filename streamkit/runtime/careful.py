@@ -136,6 +136,10 @@ class Careful:
         self._sent.clear()
         self._calm = 0
 
+    def keep(self, what: str) -> None:
+        """Something was counted that stays although the next record is undone."""
+        self._mark.counts[what] = self._mark.counts.get(what, 0) + 1
+
     def end(self) -> None:
         """The task trusts again: nothing has to be undone any more."""
         self._state.trust()

@@ -220,6 +220,8 @@ class Failures:
     def _count(self, task: Task) -> None:
         self.set_aside += 1
         task.clock.counts[DEAD_LETTERS] += 1
+        if task.careful is not None:
+            task.careful.keep(DEAD_LETTERS)
 
     def delay_s(self, task: Task, settings: Settings) -> float:
         """How long a task waits before its record is tried again."""

@@ -129,15 +129,13 @@ class FetchedIntake(Intake):
         self.last_offset = records[-1].offset
         verdict = self._run_taken(records, failures, is_last=is_last)
         if self._is_source:
-            self.task.clock.counts[RECORDS_IN] += self._taken(records, verdict)
+            self.task.clock.counts[RECORDS_IN] += self._taken(records)
         return verdict
 
-    def _taken(self, records: list[LogRecord], verdict: Verdict | None) -> int:
+    def _taken(self, records: list[LogRecord]) -> int:
         """How many of a slice are behind us; a task that waits does so at a record, and takes it again."""
-        if verdict is None:
-            return len(records) - len(self._waiting)
         at = self.task.positions[self.partition]
-        return sum(record.offset < at for record in records)
+        return len(records) if records[-1].offset < at else sum(record.offset < at for record in records)
 
     def _run_taken(self, records: list[LogRecord], failures: Failures, *, is_last: bool) -> Verdict | None:
         condemned = self.task.condemned.get(self.partition)

@@ -327,3 +327,17 @@ def test_a_tagged_child_may_be_written_where_its_parent_is_declared() -> None:
     p.read(taps).map(lambda _: None, to=type(None)).write(topic("maybe", Click | None))  # type: ignore[arg-type]
     assert p.plan().sinks() == ("unique", "maybe")
     assert issubclass(Special, msgspec.Struct)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: pipeline("p").read("orders"),  # type: ignore[arg-type]
+        lambda: pipeline("p").read(topic("orders", str)).write("sums"),  # type: ignore[arg-type]
+        lambda: pipeline("p", on_error="skip"),  # type: ignore[arg-type]
+        lambda: pipeline("p", on_error=dead_letter),  # type: ignore[arg-type]
+    ],
+)
+def test_a_name_in_the_place_of_a_thing_is_refused_with_what_to_write(build) -> None:
+    with pytest.raises(InvalidPipeline, match=r"hint: (declare it|write sk\.dead_letter)"):
+        build()

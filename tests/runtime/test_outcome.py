@@ -131,3 +131,44 @@ def test_an_outcome_of_nothing_is_no_end():
     with Harness(pipeline, workers=0) as harness:
         found = harness._do(outcome_of(pipeline.plan(), harness._log))
         assert (found.is_finished, found.records_in) == (False, 0)
+
+
+class Refuse(sk.Operator[str, Sale, int]):
+    """Fails at every record of a share, or at all, behind a shuffle."""
+
+    seen = sk.value(int, 0)
+
+    def __init__(self, share: int) -> None:
+        self._share = share
+
+    def on_record(self, value: Sale, ctx: sk.Context[str, int]) -> None:
+        self.seen.set(self.seen.get() + 1)
+        if value.amount % self._share == 0:
+            raise ValueError("refused")
+        ctx.emit(value.amount)
+
+
+@pytest.mark.parametrize("place", ["map", "operator"])
+@pytest.mark.parametrize("share", [1, 3, 100])
+def test_many_that_fail_are_all_counted(place, share):
+    def refuse(sale: Sale) -> Sale:
+        if sale.amount % share == 0:
+            raise ValueError("refused")
+        return sale
+
+    pipeline = sk.pipeline("refusing")
+    sales = pipeline.read(SALES, until="latest")
+    if place == "map":
+        sales.map(refuse).map(lambda sale: sale.amount, to=int).write(TOTALS)
+    else:
+        sales.key_by(lambda sale: sale.shop).process(Refuse(share)).write(TOTALS)
+    with Harness(pipeline, workers=0, partitions=1) as harness:
+        for number in range(2_000):
+            harness.send(SALES, Sale("a", 1000, number), key="a")
+        harness.scale(1)
+        harness.run()
+        harness.advance(3)
+        refused = len(harness.dead_letters())
+        assert refused == len(range(0, 2_000, share))
+        found = outcome(harness, pipeline, has_just_run=True)
+    assert (found.records_in, found.records_out, found.dead_letters) == (2_000, 2_000 - refused, refused)
