@@ -167,11 +167,21 @@ def is_of_the_record(error: BaseException) -> bool:
     """Whether the pipeline's error policy decides about this; what is not goes past it, to who must act.
 
     Whatever the user's code raises is the fault of its record, `sys.exit()` and a cancelled future's error included:
-    nothing waits inside a step, so neither can come from anywhere else. Only the keyboard's interrupt can.
+    nothing waits inside a step, so neither can come from anywhere else. Only the keyboard's interrupt can. An error class
+    of ours says who must act only where our own code raised it; and no step of ours builds a pipeline.
     """
     if isinstance(error, StreamkitError):
-        return isinstance(error, UserCodeError)
+        return isinstance(error, UserCodeError | InvalidPipeline) or not _is_raised_by_us(error)
     return not isinstance(error, KeyboardInterrupt)
+
+
+def _is_raised_by_us(error: BaseException) -> bool:
+    """Whether the code that raised it first is streamkit's; code that we generate has no module."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return module == "" or str(module).partition(".")[0] == "streamkit"
 
 
 def said(error: BaseException) -> str:

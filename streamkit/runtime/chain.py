@@ -4,17 +4,18 @@ Before this step `runtime/ingest.py` found the task and the decoder; after it th
 (`runtime/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
 """
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from streamkit.codec.naming import type_name
-from streamkit.errors import DecodeError, is_of_the_record
+from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, said
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
-from streamkit.operators.step import Code, Fire, Held, Push, Timers
+from streamkit.operators.step import Code, Fire, Held, Push, Step, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.runtime.align import DECODE, WATERMARKS, TimersLeft, head_of
@@ -163,7 +164,8 @@ class _Binding:
             if isinstance(step.step, InlineStep):
                 self._bound[target] = fuse_push(*self._row(targets))
             else:
-                self._bound[target] = named(step.step.bind(self.push(step.downstream), self._scope))
+                following = self.push(step.downstream)
+                self._bound[target] = named(_started(step.step, following, self._scope))
         return self._bound[target]
 
     def _row(self, targets: tuple[int, ...]) -> tuple[list[Code], Push]:
@@ -176,6 +178,31 @@ class _Binding:
             codes.append(step.step.code(self._scope))
             targets = step.downstream
         return codes, self.push(targets)
+
+
+def _started(step: Step, following: Push, scope: TaskScope) -> Push:
+    """A step bound to its task, which may call the user's `open`.
+
+    Raises:
+        Misconfigured: that raised; there is no record to blame, so a person must look.
+    """
+    try:
+        return step.bind(following, scope)
+    except BaseException as error:
+        if not is_of_the_record(error):
+            raise
+        raise Misconfigured(
+            f'step "{step.name}" cannot be started: its open() raised',
+            where=_place_of(error),
+            detail=said(error),
+            hint="mend it, or do what may fail in on_record, where the pipeline's error policy decides; then start again",
+        ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    """File and line where an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    return f"{frames[0].filename}:{frames[0].lineno}" if frames else ""
 
 
 def _fan_out(pushes: list[Push]) -> Push:

@@ -7,13 +7,23 @@ import msgspec
 import pytest
 
 import streamkit as sk
-from streamkit.errors import Misconfigured
+from streamkit.errors import (
+    Bug,
+    Fenced,
+    Misconfigured,
+    Retry,
+    StateCorrupt,
+    StreamkitError,
+    is_of_the_record,
+    said,
+)
 from streamkit.kafka.ports import Guarantee, WriterOptions
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.runtime.emit import Lane
 from streamkit.runtime.letters import Letters, reason_of
 from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import HandedRecord
+from streamkit.state.changelog import CommitRecord
 from streamkit.testing import Harness
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, page_of
@@ -48,6 +58,12 @@ RAISED = {
     "cancelled": asyncio.CancelledError(),
     "group": ExceptionGroup("two", [ValueError("\ud800"), Mute()]),
     "deep": RecursionError(),
+    # Ours, but raised by somebody else.
+    "retry": Retry("mine"),
+    "bug": Bug("mine"),
+    "fenced": Fenced("mine"),
+    "corrupt": StateCorrupt("mine"),
+    "misconfigured": Misconfigured("mine"),
 }
 
 
@@ -97,7 +113,8 @@ def test_nothing_that_user_code_raises_ends_the_worker(what, where):
         harness.run()
         assert {count.page: count.views for count in harness.read(COUNTS)} == {"a": 3}
         (letter,) = harness.dead_letters()
-        assert type(RAISED[what]).__name__.encode() in (letter.headers["streamkit.error"] or b"")
+        told = letter.headers["streamkit.error"] or b""
+        assert type(RAISED[what]).__name__.encode() in told or told == b"mine"
         assert len(letter.headers["streamkit.traceback"] or b"") < 20_000
 
 
@@ -138,6 +155,49 @@ def test_a_dead_letter_topic_that_takes_nothing_is_told_to_a_person():
     letters = Letters(Lane("letters", 1, writer, TopicLimits(record_bytes_max=300)))
     with pytest.raises(Misconfigured, match="takes no record"):
         letters.of_result(TaskId("views", 0), b"k", object(), 7, reason_of("mine", ValueError("no")))
+
+
+class Unopened(Raising):
+    """Raises before there is any record."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def open(self, ctx: sk.Context[str, Count]) -> None:  # noqa: ARG002 - it does not come to that
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("no licence"), SystemExit(2), Retry("no licence"), Bug("mine")])
+def test_an_open_that_raises_ends_the_worker_with_a_clear_error(error):
+    pipeline = sk.pipeline("unopened")
+    pipeline.read(VIEWS).key_by(page_of).process(Unopened(error), name="unopened").write(COUNTS)
+    with pytest.raises(Misconfigured, match='step "unopened" cannot be started') as raised:
+        Harness(pipeline, partitions=1).run()
+    assert said(error) in raised.value.detail
+    assert "test_raised.py" in raised.value.where
+
+
+def test_an_error_of_ours_is_ours_only_where_we_raised_it():
+    def of(action: Any) -> bool:
+        try:
+            action()
+        except StreamkitError as error:
+            return is_of_the_record(error)
+        raise AssertionError
+
+    seen: list[Misconfigured] = []
+
+    def caught_and_raised_again() -> None:
+        try:
+            CommitRecord.decode(b"garbage")
+        except Misconfigured as error:
+            seen.append(error)
+            raise
+
+    assert of(lambda: raising("bug"))
+    assert of(lambda: sk.topic("not a name", View))
+    assert not of(lambda: CommitRecord.decode(b"garbage"))
+    assert not of(caught_and_raised_again)
 
 
 # -- who failed --------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from streamkit.errors import Bug, Misconfigured, Retry, StateCorrupt
+from streamkit.errors import Bug, Misconfigured, Retry, StateCorrupt, is_of_the_record
 from streamkit.state.rocks import DAMAGED_KEPT, RocksStores
 from streamkit.state.rocks_store import DAMAGED_MARK, RocksStore
 from streamkit.state.store import StateStore
@@ -370,7 +370,8 @@ def test_a_sick_host_is_no_damage(tmp_path: Path, text: str, kind: type[Exceptio
         raise Exception(text)  # noqa: TRY002 - as rocksdict does
 
     store._get = fail
-    with pytest.raises(kind):
+    with pytest.raises(kind) as raised:
         store.get(b"a")
+    assert not is_of_the_record(raised.value)
     store.close()
     assert (tmp_path / NAME / DAMAGED_MARK).exists() == (kind is StateCorrupt)
