@@ -124,8 +124,10 @@ class TaskClock:
         self.watermark = state.watermark
         self.fired = state.fired
         self.advanced_at_ms = state.advanced_at_ms or now_ms()
-        self.status = Status.ACTIVE
         self.announced = (Status(state.announced[0]), state.announced[1])
+        # Until the first look. An end that downstream was told of is none that the first commit may take back.
+        is_ended = self.announced[0] is Status.FINISHED
+        self.status = Status.FINISHED if is_ended else Status.ACTIVE
         self.announced_at_ms = MIN_TIME
         self.is_firing = False
         # True while timers have to come one by one, each in a span of its own (`runtime/refusals.py`).

@@ -7,6 +7,10 @@ import pytest
 import streamkit as sk
 from streamkit.model.ids import MAX_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput
+from streamkit.progress.channels import Status
+from streamkit.runtime.align import decode_clock
+from streamkit.runtime.last_commits import last_commits
+from streamkit.runtime.task import CLOCK
 from streamkit.testing import Harness
 from streamkit.testing.memory.partition import Outcome
 from tests.progress.alarms import (
@@ -155,6 +159,26 @@ def test_one_that_has_ended_ends_again_when_it_is_started_again():
         harness.advance(1)
         assert has_ended(harness)
         assert harness.read(RINGS) == []
+
+
+def test_who_takes_over_a_task_that_has_ended_does_not_take_its_end_back():
+    def told() -> set[tuple[int, int]]:
+        commits = harness._do(last_commits(harness._plan, harness._log))
+        return {
+            decode_clock(record.extra[CLOCK]).announced
+            for task, record in commits.items()
+            if task.stage == "orders"
+        }
+
+    with Harness(ringing(shuffles=1, until="latest"), workers=0, partitions=2) as harness:
+        send_orders(harness)
+        harness.scale(2)
+        harness.run()
+        for number in (0, 1, 0):
+            assert has_ended(harness)
+            assert told() == {(Status.FINISHED, MAX_TIME)}
+            harness.restart(number)
+            harness.run()
 
 
 def test_several_inputs_end_when_the_last_of_them_does():
