@@ -65,7 +65,7 @@ TRAPS = (
     "member.sync",
     "admin.positions",
     "admin.end_offsets",
-    "admin.fence",
+    "transactions.end",
     "admin.start_offsets",
 )
 KINDS: tuple[ActionKind, ...] = (
