@@ -19,6 +19,7 @@ from streamkit.graph.validate import (
     require_different,
     require_stages_in_order,
     require_topic_name,
+    require_unused,
     require_valid,
 )
 from streamkit.operators.exchange import ShuffleStep, WriteStep
@@ -41,6 +42,8 @@ def cut(graph: Graph, generation: int = 1) -> Plan:
     require_different(stage.name for stage in stages)
     store_ids(store.name for stage in stages for store in stage.stores)
     dead_letters = f"{graph.name}.dead-letters"
+    used = {each.topic for stage in stages for each in stage.inputs}
+    require_unused(dead_letters, used | {each.topic for stage in stages for each in stage.outputs})
     for topic in (dead_letters, *(stage.changelog for stage in stages)):
         require_topic_name(topic, of=f'pipeline "{graph.name}"')
     return Plan(

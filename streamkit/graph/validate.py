@@ -45,6 +45,16 @@ def require_topic_name(name: str, *, of: str) -> None:
         )
 
 
+def require_unused(dead_letters: str, used: Iterable[str]) -> None:
+    """Refuse a pipeline that reads its dead letters, or writes results among them."""
+    if dead_letters in used:
+        raise InvalidPipeline(
+            f'topic "{dead_letters}" is where this pipeline keeps its dead letters',
+            detail="results among them could not be told apart, and letters that are read here would come back for ever",
+            hint="write to a topic of another name, and read dead letters in another pipeline",
+        )
+
+
 def require_count(partitions: int | None, where: str) -> None:
     """Refuse a partition count that key groups cannot be shared among."""
     if partitions is None or 1 <= partitions <= KEY_GROUPS:

@@ -61,6 +61,8 @@ class LeftOpen(msgspec.Struct, frozen=True):
     positions: bool = False
     # Whether these positions may be somebody else's: to know, we would have to be allowed to read Kafka's own topic.
     is_guess: bool = False
+    # Those of the partitions that may be held by somebody else alone: we may not ask who it is.
+    guessed: frozenset[TopicPartition] = frozenset()
 
 
 class Transactions(Protocol):

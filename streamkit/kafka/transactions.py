@@ -118,10 +118,10 @@ class KafkaTransactions:
         asked = await self._open_on(wanted | ({place} if place is not None else set()))
         open_here = {at for at, producers in asked.items() if producer.producer_id in producers}
         unseen = wanted - asked.keys()
-        held = await self._held_by_anybody(unseen) if unseen else set()
+        held = frozenset(await self._held_by_anybody(unseen) if unseen else ())
         is_guess = place not in asked
         positions = await self._is_pending(group, inputs) if is_guess else place in open_here
-        return LeftOpen(producer, frozenset((open_here & wanted) | held), positions, is_guess)
+        return LeftOpen(producer, held | (open_here & wanted), positions, is_guess, held)
 
     async def _open_on(self, partitions: set[TopicPartition]) -> dict[TopicPartition, frozenset[int]]:
         """Who has something open on each partition; without those that we may not ask for, or that are gone."""

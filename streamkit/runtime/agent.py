@@ -336,8 +336,9 @@ class Agent:
             await self.roster.close_all(self._reader)
 
     async def _sweep(self) -> None:
-        if self.roster.joined:
-            await self._retirement.sweep(lambda: self.roster.assignment.live_writers)
+        await self._retirement.sweep(
+            lambda: self.roster.assignment.live_writers if self.roster.joined else None
+        )
 
     def _forget_span(self) -> None:
         self._local.drop()

@@ -84,11 +84,12 @@ class Retirement:
                 await _Retiring(self._log, writer_id, self._group, self._outputs, self._inputs).run()
                 self._retired.add(writer_id)
 
-    async def sweep(self, alive: Callable[[], frozenset[str]]) -> None:
+    async def sweep(self, alive: Callable[[], frozenset[str] | None]) -> None:
         """Retire every writer of the pipeline whose life has ended, if we have not done so yet.
 
         For the one that no commit record names: it died in its first transaction, and the broker forgot to end that. All
-        that are known have to be looked at, so this is for when something is held up and nobody is known to hold it.
+        that are known have to be looked at, so this is for when something is held up and nobody is known to hold it. It ends
+        early when `alive` says None: we have lost our place in the group, and know of nobody.
 
         Raises:
             Retry: as `retire`.
@@ -96,7 +97,9 @@ class Retirement:
         names = await self._log.transactions().known(f"{self._group}.")
         notes = {f"{name}.{each.value}" for name in names for each in Note}
         for name in sorted(names - notes - self._retired):
-            if life_of(name) not in alive():
+            if (lives := alive()) is None:
+                return
+            if life_of(name) not in lives:
                 await self.retire(name)
 
 
@@ -117,9 +120,10 @@ class _Retiring:
         self._group = group
         self._outputs = outputs
         self._inputs = inputs
-        # Who is ending it at this moment, and since when we know; and whether pending positions had their marker.
+        # Who is ending it at this moment, and since when we know; and where markers of ours are by now.
         self._helper: tuple[Identity, float] | None = None
         self._has_ended_positions = False
+        self._ended: frozenset[TopicPartition] = frozenset()
         # Whether we have raised the epoch; and the identity under which that was refused.
         self._is_fenced = False
         self._unfenced: Identity | None = None
@@ -179,9 +183,10 @@ class _Retiring:
 
     async def _left(self, producer: Identity) -> LeftOpen:
         left = await self._transactions.left_open(producer, self._outputs, self._group, self._inputs)
-        if left.is_guess and self._has_ended_positions:
-            return LeftOpen(producer, left.partitions)  # those that are pending now are somebody else's
-        return left
+        # What is held where we have guessed, and have ended ours, is somebody else's: he may hold it for ever.
+        partitions = left.partitions - (left.guessed & self._ended)
+        positions = left.positions and not (left.is_guess and self._has_ended_positions)
+        return LeftOpen(producer, partitions, positions, left.is_guess, left.guessed)
 
     async def _stop(self, producer: Identity, now_s: float, *, is_helper: bool) -> None:
         """Something is going on: of somebody who ends what was left open, or else of the holder, and that is aborted."""
@@ -221,3 +226,4 @@ class _Retiring:
             )
         if await self._transactions.end_left(self._id, left, self._group, commit=commit):
             self._has_ended_positions |= left.positions
+            self._ended |= left.partitions

@@ -341,3 +341,13 @@ def test_a_tagged_child_may_be_written_where_its_parent_is_declared() -> None:
 def test_a_name_in_the_place_of_a_thing_is_refused_with_what_to_write(build) -> None:
     with pytest.raises(InvalidPipeline, match=r"hint: (declare it|write sk\.dead_letter)"):
         build()
+
+
+def test_results_may_not_go_among_the_dead_letters_nor_be_made_of_them() -> None:
+    letters = topic("p.dead-letters", Click)
+    writing, reading = pipeline("p"), pipeline("p")
+    writing.read(clicks).write(letters)
+    reading.read(letters).peek(print)
+    for each in (writing, reading):
+        with pytest.raises(InvalidPipeline, match="keeps its dead letters"):
+            each.plan()

@@ -1,13 +1,17 @@
 """Writers that write no more: what they left open is ended as it was decided, by whoever comes after them."""
 
+from typing import Any, Self
+
 import pytest
 
+from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.retire import life_of
+from streamkit.runtime.retire import Retirement, life_of
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.partition import MemoryPartition, Outcome
+from streamkit.testing.virtual_time import run
 from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting
 
 
@@ -158,3 +162,63 @@ def test_what_a_writer_left_open_that_nobody_names_is_found_and_ended():
         assert held(harness)
         harness.advance(120)
         assert held(harness) == []
+
+
+PRODUCER = Identity(7, 3)
+SHARED = TopicPartition("shared", 0)
+
+
+class Unreadable:
+    """A log whose one output we may write to and not read: somebody else holds it, for ever."""
+
+    def __init__(self) -> None:
+        self.ended: list[bool] = []
+
+    def transactions(self) -> Self:
+        return self
+
+    def admin(self) -> Self:
+        return self
+
+    async def last(self, writer_id: str) -> LastTransaction | None:
+        is_note = writer_id.endswith((".committed", ".fenced"))
+        return None if is_note else LastTransaction(TransactionState.COMPLETE_ABORT, PRODUCER)
+
+    async def left_open(self, producer: Identity, *_: object) -> LeftOpen:
+        return LeftOpen(producer, frozenset({SHARED}), guessed=frozenset({SHARED}))
+
+    async def end(self, *_: object, **__: object) -> bool:
+        return True
+
+    async def end_left(self, *_: object, commit: bool) -> bool:
+        self.ended.append(commit)
+        return True
+
+
+def test_what_others_hold_where_we_may_not_ask_who_it_is_gets_one_marker_and_keeps_nobody_from_starting():
+    log: Any = Unreadable()
+    run(Retirement(log, "pages", [SHARED], []).retire("pages.worker-0.1.1"), 0)
+    assert log.ended == [False]
+
+
+def test_a_sweep_ends_when_our_place_in_the_group_is_lost_meanwhile():
+    with Harness(counting(), partitions=1) as harness:
+        agent = harness.workers[0].agent
+        assert agent is not None
+        transactions = agent._parts.log.transactions()
+        known = transactions.known
+
+        async def lose(prefix: str) -> set[str]:
+            names = await known(prefix)
+            agent.roster._assignment = None
+            return names
+
+        assignment = agent.roster._assignment
+        transactions.known = lose  # type: ignore[method-assign]
+        agent._retirement._log.transactions = lambda: transactions  # type: ignore[method-assign]
+        writer = writing(harness, 0)
+        harness._do(agent._sweep())
+        agent.roster._assignment = assignment
+        send(harness, 9)
+        harness.run()
+        assert writing(harness, 0) == writer  # nobody was retired
