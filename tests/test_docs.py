@@ -7,6 +7,7 @@ from typing import Any
 from cyclopts import App
 
 import streamkit as sk
+from streamkit import runtime
 from streamkit.cli.ending import EXIT_ALL_DEAD
 from streamkit.cli.main import command_line
 from streamkit.config import Settings
@@ -106,3 +107,9 @@ def test_the_table_of_metrics_names_every_metric() -> None:
         for each in WorkerMetrics(lambda: status).collect()
     ]
     assert sorted(told) == sorted(served)
+
+
+def test_every_file_of_the_runtime_has_its_place_in_the_list_of_its_package() -> None:
+    listed = re.findall(r"^ *\w[\w ]*? {2,}(.+)$", runtime.__doc__ or "", re.MULTILINE)
+    files = [each.stem for each in (ROOT / "streamkit/runtime").glob("*.py") if each.stem != "__init__"]
+    assert sorted(name for line in listed for name in line.split()) == sorted(files)

@@ -157,7 +157,7 @@ class Chunk:
 class CorruptBatch(Misconfigured):
     """A batch that was damaged since it was written: fetching it again may help, else a person must look at the log."""
 
-    code = "SK550"
+    code = "SK560"
 
     def __init__(self, partition: TopicPartition, position: int, offset: int, what: str) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
 """assign: tasks arrive and leave as the group decides.
 
 A task that stays keeps running without a pause in its state. A task that arrives is restored in the background, so
-that heartbeats, commits and the other tasks go on; its partitions are read only when it is ready.
+that commits and the other tasks go on; its partitions are read only when it is ready.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """disk: the one thread of a worker that opens, writes, flushes and closes state.
 
-A disk may stand still for seconds, and RocksDB stalls writers on purpose; the event loop, which has heartbeats to send,
-must not stand still with them. Work is done in the order in which it was given, so whoever closes a store and opens
+A disk may stand still for seconds, and RocksDB stalls writers on purpose; the event loop, and with it all
+tasks of the worker, must not stand still with them. Work is done in the order in which it was given, so whoever closes a store and opens
 it again need not wait in between. Reading stays on the loop.
 """
 

@@ -46,9 +46,8 @@ def listener(
         if doubt is not None:
             _pass_over(clock, DOUBTED, topic, doubt)
             return
-        channels.grow(
-            sent.channel + 1
-        )  # the stage upstream may have grown, and its worker heard of it before us
+        # The stage upstream may have grown, and its worker heard of it before us.
+        channels.grow(sent.channel + 1)
         channels.accept(sent.channel, sent.signal)
         advance()
 

@@ -215,10 +215,6 @@ class MapCells:
         self._row.see(len(encoded) + len(data))
         return value
 
-    def contains(self, key: bytes, map_key: Any) -> bool:
-        """Whether the entry exists."""
-        return self.get(key, map_key) is not None
-
     def put(self, key: bytes, map_key: Any, value: Any) -> None:
         """Set one entry; None removes it."""
         self._put(key, self._encode_key(map_key), value)

@@ -19,8 +19,6 @@ RESERVED_PREFIX = b"\xff\xff"
 TIMERS_PREFIX = b"\xfe"
 COMMIT_KEY = RESERVED_PREFIX + b"commit"
 PLAN_KEY = RESERVED_PREFIX + b"plan"
-# Of a record that is written for the sake of its marker (`runtime/hanging.py`).
-NOTHING_KEY = RESERVED_PREFIX + b"nothing"
 
 
 def store_id(name: str) -> bytes:

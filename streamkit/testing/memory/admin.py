@@ -8,10 +8,8 @@ from streamkit.errors import Retry
 from streamkit.kafka.ports import TopicInfo, TopicSpec
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.model.ids import Position, TopicPartition
-from streamkit.testing.memory.client import Client, judge, unanswered
-from streamkit.testing.memory.network import NoReply
+from streamkit.testing.memory.client import Client
 from streamkit.testing.memory.partition import MemoryPartition
-from streamkit.testing.memory.refusal import Refused
 from streamkit.testing.memory.signal import wait_any
 
 R = TypeVar("R")
@@ -34,7 +32,7 @@ class MemoryAdmin:
 
     async def list_topics(self) -> list[str]:
         """Names of all topics, sorted, without those that are named like Kafka's own."""
-        names = await self._ask("admin.list_topics", self._topics.names)
+        names = await self._client.ask_judged("admin.list_topics", self._topics.names)
         return [name for name in names if not name.startswith("__")]
 
     async def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
@@ -49,15 +47,15 @@ class MemoryAdmin:
                 self._topics.create(spec)
             self._client.broker.moved.fire()
 
-        await self._ask("admin.create", apply)
+        await self._client.ask_judged("admin.create", apply)
 
     async def configure(self, topic: str, config: Mapping[str, str]) -> None:
         """Set configuration entries of an existing topic."""
-        await self._ask("admin.configure", lambda: self._topics.topic(topic).configure(config))
+        await self._client.ask_judged("admin.configure", lambda: self._topics.topic(topic).configure(config))
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         """Raise the number of partitions of a topic."""
-        await self._ask("admin.add_partitions", lambda: self._topics.grow(topic, partitions))
+        await self._client.ask_judged("admin.add_partitions", lambda: self._topics.grow(topic, partitions))
 
     async def delete(self, topics: Iterable[str]) -> None:
         """Delete topics; one that does not exist is fine."""
@@ -68,7 +66,7 @@ class MemoryAdmin:
             self._client.broker.groups.forget_topics(names)
             self._client.broker.moved.fire()
 
-        await self._ask("admin.delete", apply)
+        await self._client.ask_judged("admin.delete", apply)
 
     async def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there."""
@@ -108,7 +106,7 @@ class MemoryAdmin:
             return {each: at if isinstance(at, Position) else Position(at) for each, at in known}
 
         while True:
-            positions = await self._ask("admin.positions", read)
+            positions = await self._client.ask_judged("admin.positions", read)
             if positions is not None:
                 return positions
             remaining_s = deadline - loop.time()
@@ -119,16 +117,18 @@ class MemoryAdmin:
 
     async def reset_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
         """Set positions of a group without members."""
-        await self._ask("admin.reset_positions", lambda: self._client.broker.groups.reset(group, positions))
+        await self._client.ask_judged(
+            "admin.reset_positions", lambda: self._client.broker.groups.reset(group, positions)
+        )
 
     async def members(self, group: str) -> list[ShownMember]:
         """Member ids of a group, with what each is known for; empty if there is no such group."""
-        return await self._ask("admin.members", self._client.broker.groups.group(group).shown)
+        return await self._client.ask_judged("admin.members", self._client.broker.groups.group(group).shown)
 
     async def fence(self, writer_id: str) -> None:
         """End whatever transaction this writer has open and refuse its epoch."""
         transactions = self._client.broker.transactions
-        await self._ask("admin.fence", lambda: transactions.init(writer_id, FENCE_TIMEOUT_S))
+        await self._client.ask_judged("admin.fence", lambda: transactions.init(writer_id, FENCE_TIMEOUT_S))
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -140,18 +140,12 @@ class MemoryAdmin:
             found = [self._topics.find(name) for name in names]
             return {topic.name: topic.info() for topic in found if topic is not None}
 
-        return await self._ask(what, read)
+        return await self._client.ask_judged(what, read)
 
     async def _offsets(
         self, what: str, partitions: Iterable[TopicPartition], offset: Callable[[MemoryPartition], int]
     ) -> dict[TopicPartition, int]:
         wanted = list(partitions)
-        return await self._ask(what, lambda: {each: offset(self._topics.partition(each)) for each in wanted})
-
-    async def _ask(self, what: str, apply: Callable[[], R]) -> R:
-        try:
-            return await self._client.ask(what, apply)
-        except Refused as refused:
-            raise judge(refused) from None
-        except NoReply as error:
-            raise unanswered(error) from None
+        return await self._client.ask_judged(
+            what, lambda: {each: offset(self._topics.partition(each)) for each in wanted}
+        )

@@ -42,6 +42,20 @@ class Client:
 
         return await self.network.call(what, arrive, timeout_s)
 
+    async def ask_judged(self, what: str, apply: Callable[[], R]) -> R:
+        """The same, for who only asks.
+
+        Raises:
+            Misconfigured, LogGap: the broker says no.
+            Retry: nothing came back.
+        """
+        try:
+            return await self.ask(what, apply)
+        except Refused as refused:
+            raise judge(refused) from None
+        except NoReply as error:
+            raise unanswered(error) from None
+
     def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make sure that the broker hears of its next deadline even if nobody calls it."""
         deadline = self.broker.deadline

@@ -5,8 +5,7 @@ from typing import TypeVar
 
 from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen
 from streamkit.model.ids import TopicPartition
-from streamkit.testing.memory.client import Client, judge, unanswered
-from streamkit.testing.memory.network import NoReply
+from streamkit.testing.memory.client import Client
 from streamkit.testing.memory.partition import Outcome
 from streamkit.testing.memory.refusal import Code, Refused
 
@@ -25,11 +24,15 @@ class MemoryEndings:
 
     async def known(self, prefix: str) -> set[str]:
         """All writer ids that begin like this."""
-        return await self._ask("transactions.known", lambda: self._broker.transactions.known(prefix))
+        return await self._client.ask_judged(
+            "transactions.known", lambda: self._broker.transactions.known(prefix)
+        )
 
     async def last(self, writer_id: str) -> LastTransaction | None:
         """The last transaction of this writer."""
-        return await self._ask("transactions.last", lambda: self._broker.transactions.last(writer_id))
+        return await self._client.ask_judged(
+            "transactions.last", lambda: self._broker.transactions.last(writer_id)
+        )
 
     async def end(self, writer_id: str, producer: Identity, *, commit: bool) -> bool:
         """End what is going on under this very identity."""
@@ -63,7 +66,7 @@ class MemoryEndings:
             )
             return LeftOpen(producer, frozenset(found), is_ours)
 
-        return await self._ask("transactions.left_open", read)
+        return await self._client.ask_judged("transactions.left_open", read)
 
     async def end_left(self, writer_id: str, left: LeftOpen, group: str, *, commit: bool) -> bool:
         """End what was left open, by a transaction that writes nothing."""
@@ -90,12 +93,4 @@ class MemoryEndings:
                 raise
             return True
 
-        return await self._ask(what, attempt)
-
-    async def _ask(self, what: str, apply: Callable[[], R]) -> R:
-        try:
-            return await self._client.ask(what, apply)
-        except Refused as refused:
-            raise judge(refused) from None
-        except NoReply as error:
-            raise unanswered(error) from None
+        return await self._client.ask_judged(what, attempt)
