@@ -113,8 +113,7 @@ class Restoring:
             await self._require_copy(store, end)
             return "it is ahead of its changelog"
         record = last_commit(store)
-        # One from a future that is as far was written by a clock that nobody should believe.
-        if record is None or abs(self._task.rules.clocks.now_ms() - record.at_ms) > LOCAL_STATE_MS_MAX:
+        if record is None or is_too_old(record.at_ms, self._task.rules.clocks.now_ms()):
             return "it is too old, or was never complete"
         return None
 
@@ -303,6 +302,12 @@ def last_commit(store: StateStore) -> CommitRecord | None:
     """The last commit record that is in the store."""
     value = store.get(COMMIT_KEY)
     return None if value is None else CommitRecord.decode(value)
+
+
+def is_too_old(at_ms: int, now_ms: int) -> bool:
+    """Whether the changelog may have forgotten by now what was deleted since."""
+    # A time as far in the future is of a clock that nobody should believe.
+    return abs(now_ms - at_ms) > LOCAL_STATE_MS_MAX
 
 
 def birth_of(store: StateStore) -> str | None:

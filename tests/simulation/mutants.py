@@ -84,6 +84,8 @@ DEATHS = Bias(
 )
 # A broker that starts anew again and again, and forgets.
 FORGOTTEN = Bias(is_forgetful=True)
+# A cleaner that has dropped tombstones when hosts come back.
+CLEANED = Bias(is_cleaned=True)
 # Shuffles that stay within a worker: one that is left alone, and several that are not.
 ALONE = Bias(shapes=("two_shuffles",), workers_max=1, acts=(0, 1), settings={"local_shuffle": True})
 TOGETHER = Bias(
@@ -128,6 +130,7 @@ MUTANTS = (
     Mutant("frozen rows not read", runtime.frozen_rows_not_read, 9, FORGETFUL),
     Mutant("rows on their way not read", runtime.rows_on_their_way_not_read, 0, SLOW_DISKS),
     Mutant("tombstones not restored", runtime.tombstones_not_restored, 1),
+    Mutant("old local state believed", runtime.old_local_state_believed, Family.TIMED + 39, CLEANED),
     Mutant("stray rows restored", runtime.stray_rows_restored, Family.LOOSE + 12, DEATHS),
     Mutant("tasks for those who do not know them", clients.tasks_for_anybody, Family.DEPLOYED),
     Mutant("empty changelog believed", runtime.empty_changelog_believed, 29),

@@ -283,6 +283,11 @@ def tombstones_not_restored(patch: Any) -> None:
     patch(tail, "_rows", broken)
 
 
+def old_local_state_believed(patch: Any) -> None:
+    """A store is brought up to date by the tail of its changelog, however long it has lain idle."""
+    patch(restore, "is_too_old", lambda _at_ms, _now_ms: False)
+
+
 def stray_rows_restored(patch: Any) -> None:
     """Rows that no commit record follows are restored like those of a whole span."""
     add = Tail.add

@@ -161,8 +161,12 @@ class Nemesis:
     def _compact(self, action: Action, worker: Worker) -> None:  # noqa: ARG002 - the broker does it
         """The log cleaner passes over all changelogs."""
         self._world.trace.count("compact")
+        kept_s = self._world.scenario.tombstones_kept_s
+        gone_ms = None if kept_s is None else self._world.now_ms() - int(kept_s * 1000)
         for partition in self._world.changelogs():
             history = self._world.remember_history(partition)
             # What no commit record follows lies in the segment that is being written: only an append begins another.
             commits = [offset for offset, (key, _, _) in history.items() if key == COMMIT_KEY]
-            partition.compact(max(commits, default=-1) + 1)
+            dropped = partition.compact(max(commits, default=-1) + 1, tombstones_before_ms=gone_ms)
+            if dropped:
+                self._world.trace.count("tombstones dropped")

@@ -82,6 +82,7 @@ class Bias(msgspec.Struct, frozen=True):
     shapes: tuple[str, ...] = ()
     acts: tuple[int, ...] = (0, 1, 2, 4, 8, 12)
     is_forgetful: bool = False
+    is_cleaned: bool = False
     workers_max: int = 4
     settings: dict[str, Any] = {}
 
@@ -151,6 +152,8 @@ class Scenario(msgspec.Struct, frozen=True):
     deployed_at_s: float | None = None
     clock_steps: tuple[ClockStep, ...] = ()
     growths: tuple[Growth, ...] = ()
+    # None: the log cleaner keeps them for ever.
+    tombstones_kept_s: float | None = None
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""

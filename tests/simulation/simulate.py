@@ -11,6 +11,7 @@ import structlog
 
 from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 from tests.simulation import invariants, losses
+from tests.simulation.cleaning import local_state_lasts, with_cleaner
 from tests.simulation.families import Family, family_of
 from tests.simulation.growing import draw_growing
 from tests.simulation.nemesis import Nemesis
@@ -49,6 +50,7 @@ def simulate(seed: int, bias: Bias = FAIR, *, verbose: bool = False) -> Verdict:
     """Run one seed."""
     meter = Meter()
     scenario = draw_growing(seed, bias) if family_of(seed) is Family.GROWING else draw(seed, bias)
+    scenario = with_cleaner(scenario, bias)
     if verbose:
         print(msgspec.structs.replace(scenario, loads=()))
     try:
@@ -85,7 +87,8 @@ async def _play(scenario: Scenario, meter: Meter, *, verbose: bool) -> None:
     if scenario.work_s:
         set_work(Labour(world).spend)
     try:
-        await _history(world, meter)
+        with local_state_lasts(scenario):
+            await _history(world, meter)
     finally:
         set_work(None)
         await _clear(world)

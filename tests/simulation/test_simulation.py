@@ -93,6 +93,7 @@ def test_every_fault_of_the_campaign_really_struck() -> None:
         assert faults["kill"] > 0
         return
     kinds = ["kill", "freeze", "cut", "storm", "stop", "join", "compact", "lose_disk", "lose_topic"]
+    kinds += ["tombstones dropped"]
     fates = [
         f"{fate} {what}"
         for fate in ("request_lost", "reply_lost", "request_late")

@@ -211,6 +211,18 @@ def test_compaction_keeps_the_last_of_each_key_and_every_offset(broker: MemoryBr
     assert ([(r.offset, r.key) for r in read.records], read.next_offset) == ([(1, b"b"), (3, b"a")], 4)
 
 
+def test_compaction_drops_tombstones_that_are_old_enough(broker: MemoryBroker) -> None:
+    tx, stored = broker.transactions, broker.topics.partition(P)
+    for key, at_ms, value in ((b"a", 1, b"x"), (b"a", 2, None), (b"b", 2, b"y"), (b"c", 3, None)):
+        made = MemoryBatch()
+        made.append(0, at_ms, key, value, [])
+        tx.append(P, made)
+    assert stored.compact() == 0
+    assert [record.key for each in stored.batches for record in each.records] == [b"a", b"b", b"c"]
+    assert stored.compact(tombstones_before_ms=3) == 1
+    assert [record.key for each in stored.batches for record in each.records] == [b"b", b"c"]
+
+
 def test_a_batch_counts_its_records(broker: MemoryBroker) -> None:
     made = batch(b"a")
     with pytest.raises(Bug):

@@ -159,20 +159,30 @@ class MemoryPartition:
         while self.batches and self.batches[0].next_offset <= self.start_offset:
             del self.batches[0], self._bases[0]
 
-    def compact(self, up_to: int | None = None) -> None:
+    def compact(self, up_to: int | None = None, *, tombstones_before_ms: int | None = None) -> int:
         """Keep only the last committed record of each key below the stable offset, as the log cleaner does.
 
-        Offsets stay what they were, so holes appear. A record without a value stays: it says that the key is gone. From
-        `up_to` on lies the segment that is being written, which the cleaner leaves alone.
+        Offsets stay what they were, so holes appear. A record without a value says that the key is gone; it stays unless
+        it is older than `tombstones_before_ms`. From `up_to` on lies the segment that is being written, which the cleaner
+        leaves alone. Returns how many tombstones have gone for their age.
         """
         limit = self.stable_offset if up_to is None else min(up_to, self.stable_offset)
         last: dict[bytes | None, int] = {}
+        dropped = 0
         settled = [batch for batch in self.batches if batch.next_offset <= limit]
         for batch in settled:
             if self.is_committed(batch.transaction):
                 last.update((record.key, record.offset) for record in batch.records)
         for batch in settled:
             survives = self.is_committed(batch.transaction)
-            batch.records = [
-                record for record in batch.records if survives and last[record.key] == record.offset
-            ]
+            kept = [record for record in batch.records if survives and last[record.key] == record.offset]
+            batch.records = [record for record in kept if not _is_gone(record, tombstones_before_ms)]
+            dropped += len(kept) - len(batch.records)
+        return dropped
+
+
+def _is_gone(record: MemoryRecord, tombstones_before_ms: int | None) -> bool:
+    """Whether it is a tombstone that nobody needs to see any more."""
+    return (
+        tombstones_before_ms is not None and record.value is None and record.timestamp < tombstones_before_ms
+    )
