@@ -29,7 +29,7 @@ from streamkit.runtime.pulse import Pulse
 from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
-from streamkit.runtime.routes import Routes, written_and_read
+from streamkit.runtime.routes import Routes
 from streamkit.runtime.supervisor import Backoff, retried
 from streamkit.runtime.task import Life, Task
 from streamkit.runtime.time_rules import rules_of
@@ -57,8 +57,8 @@ class Agent:
         self._committer = Committer(parts.writer, self._outbox, self._failures, plan, self._clocks)
         self._rules = rules_of(parts.plan, parts.settings, self._clocks)
         self._persistence = Persistence(parts.storage, parts.settings)
-        written, read = written_and_read(parts.plan, parts.partition_counts)
-        self._retirement = Retirement(parts.log, parts.plan.name, written, read)
+        written = self._routes.written
+        self._retirement = Retirement(parts.log, parts.plan.name, written, self._routes.read)
         maker = TaskMaker(self._rules, self._outbox, self._failures, self._committer, parts.losses)
         self.roster = Roster(
             parts.plan, parts.log, self._persistence, parts.settings, self._retirement, maker.make

@@ -75,9 +75,10 @@ class BlockedOutputs:
 
     async def look(self, now_s: float) -> None:
         """Compare the ends; say what has been held for too long, and try to end it."""
-        stable = await self._admin.end_offsets(self._outputs, committed=True)
-        ends = await self._admin.end_offsets(self._outputs, committed=False)
-        for partition in self._outputs:
+        outputs = list(self._outputs)  # they may become more meanwhile
+        stable = await self._admin.end_offsets(outputs, committed=True)
+        ends = await self._admin.end_offsets(outputs, committed=False)
+        for partition in outputs:
             if stable[partition] >= ends[partition]:
                 self._let_go(partition)
             else:

@@ -32,6 +32,8 @@ class Routes:
         # The statements that append to each topic; see `Scope.output`.
         self.codes = output_codes(plan, outbox, self._counts)
         self.letters = dead_letter_lane(plan, outbox, self._counts)
+        # All partitions that we write to, which may become more, and all that we commit positions of.
+        self.written, self.read = written_and_read(plan, self._counts)
 
     async def look_again(self) -> bool:
         """See what the topics are now; whether they take something else than before.
@@ -52,6 +54,8 @@ class Routes:
                 log.warning(
                     "a topic has more partitions now", topic=topic, partitions=found[topic].partitions
                 )
+                more = range(self._counts[topic], found[topic].partitions)
+                self.written += [TopicPartition(topic, number) for number in more]
                 self._counts[topic] = found[topic].partitions
                 self._outbox.grow(topic, found[topic].partitions)
         if not self._outbox.learn({topic: limits_of(info) for topic, info in found.items()}):

@@ -222,3 +222,14 @@ def test_a_sweep_ends_when_our_place_in_the_group_is_lost_meanwhile():
         send(harness, 9)
         harness.run()
         assert writing(harness, 0) == writer  # nobody was retired
+
+
+def test_partitions_that_a_sink_got_later_are_looked_after_too():
+    with Harness(counting(), partitions=1) as harness:
+        agent = harness.workers[0].agent
+        assert agent is not None
+        late = TopicPartition(COUNTS.name, len(harness._broker.topics.topic(COUNTS.name).partitions))
+        harness._do(agent._parts.log.admin().add_partitions(COUNTS.name, late.partition + 1))
+        harness._do(agent._routes.look_again())
+        assert late in agent._retirement._outputs
+        assert late in agent._blocked._outputs
