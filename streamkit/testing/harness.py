@@ -99,7 +99,11 @@ class Harness:
         self._writer = self._log.writer(WriterOptions("harness", Guarantee.AT_LEAST_ONCE))
         self._do(self._writer.open())
         self.workers: list[HarnessWorker] = []
-        self.scale(workers)
+        try:
+            self.scale(workers)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
