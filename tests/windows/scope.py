@@ -6,6 +6,7 @@ from typing import Any
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.model.keys import GroupPrefixes
+from streamkit.operators.fused import named
 from streamkit.operators.step import Fire, Push, Step
 from streamkit.state.cells import ValueCells
 from streamkit.state.keys import store_id
@@ -69,7 +70,7 @@ class WindowScope(FakeScope):
         assert spec.kind in ("event_timers", "processing_timers")
         assert fire.__name__ == "fire"
         cells = TimerCells(spec, store_id(spec.name), self._group_prefixes, self.timed_rows)
-        made = ScopeTimers(cells, fire, self, is_event=spec.kind == "event_timers")
+        made = ScopeTimers(cells, named(fire), self, is_event=spec.kind == "event_timers")
         self.all_timers.insert(0, made)
         return made
 
