@@ -14,13 +14,13 @@ from streamkit.testing.memory import groups
 from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import MemoryPartition, Read
-from streamkit.testing.memory.writer import MemoryWriter, WriterState
+from streamkit.testing.memory.writer import Maker, MemoryWriter, WriterState
 
 
 def positions_outside_the_transaction(patch: Any) -> None:
     """Positions count at once, whatever becomes of the transaction."""
 
-    async def broken(self: MemoryWriter, commit: Commit, _epoch: int) -> None:
+    async def broken(self: MemoryWriter, commit: Commit, _maker: Maker) -> None:
         await self._store_positions(commit)
 
     patch(MemoryWriter, "_add_positions", broken)
@@ -48,11 +48,11 @@ def lost_end_reply_is_success(patch: Any) -> None:
     """Silence after EndTxn is taken for a yes."""
     end = MemoryWriter._end
 
-    async def broken(self: MemoryWriter, epoch: int) -> None:
+    async def broken(self: MemoryWriter, maker: Maker) -> None:
         try:
-            await end(self, epoch)
+            await end(self, maker)
         except NoReply:
-            self._epoch = epoch + 1
+            self._epoch = maker.epoch + 1
 
     patch(MemoryWriter, "_end", broken)
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 from streamkit.errors import Bug, DataRefused, Fenced, StreamkitError, WriterDead
 from streamkit.kafka.ports import Batch, Commit, Guarantee, Member, OutBatch, WriterOptions
@@ -28,6 +29,13 @@ class WriterState(Enum):
     COMMITTING = "committing"
     DEAD = "dead"
     CLOSED = "closed"
+
+
+class Maker(NamedTuple):
+    """Under which id and epoch a request was made."""
+
+    writer_id: str
+    epoch: int
 
 
 class MemoryWriter:
@@ -78,9 +86,8 @@ class MemoryWriter:
             transactions = self._client.broker.transactions
             timeout_s = self._options.transaction_timeout_s
             try:
-                self._epoch = await self._ask(
-                    "writer.open", lambda: transactions.init(self.writer_id, timeout_s)
-                )
+                init = partial(transactions.init, self.writer_id, timeout_s)
+                self._epoch = await self._ask("writer.open", init)
             except NoReply as error:
                 raise unanswered(error) from None
         self.state = WriterState.READY
@@ -118,15 +125,15 @@ class MemoryWriter:
     async def _write(self, commit: Commit) -> dict[TopicPartition, int]:
         """The order of things, by guarantee."""
         ends: dict[TopicPartition, int] = {}
-        # Captured once: a request that arrives late must carry the epoch it was made under.
-        epoch = self._epoch
-        produces = self._produces(commit.batches, epoch, ends)
-        changelogs = self._produces(commit.changelogs, epoch, ends)
+        # Captured once: a request that arrives late must carry the id and the epoch it was made under.
+        maker = Maker(self.writer_id, self._epoch)
+        produces = self._produces(commit.batches, maker, ends)
+        changelogs = self._produces(commit.changelogs, maker, ends)
         match self._options.guarantee:
             case Guarantee.EXACTLY_ONCE:
                 # The end only if every single one was acknowledged.
-                await self._together([*produces, *changelogs, partial(self._add_positions, commit, epoch)])
-                await self._together([partial(self._end, epoch)])
+                await self._together([*produces, *changelogs, partial(self._add_positions, commit, maker)])
+                await self._together([partial(self._end, maker)])
             case Guarantee.AT_LEAST_ONCE:
                 await self._together(produces)
                 await self._together([partial(self._prove_membership, commit.member)])
@@ -158,21 +165,21 @@ class MemoryWriter:
         return failures[0]
 
     def _produces(
-        self, batches: Sequence[OutBatch], epoch: int, ends: dict[TopicPartition, int]
+        self, batches: Sequence[OutBatch], maker: Maker, ends: dict[TopicPartition, int]
     ) -> list[Callable[[], Awaitable[None]]]:
         """One step per partition, because each partition takes its batches one after the other."""
         by_partition: dict[TopicPartition, list[OutBatch]] = {}
         for out in batches:
             by_partition.setdefault(out.partition, []).append(out)
-        return [partial(self._produce, parts, epoch, ends) for parts in by_partition.values()]
+        return [partial(self._produce, parts, maker, ends) for parts in by_partition.values()]
 
     async def _produce(
-        self, batches: Sequence[OutBatch], epoch: int, ends: dict[TopicPartition, int]
+        self, batches: Sequence[OutBatch], maker: Maker, ends: dict[TopicPartition, int]
     ) -> None:
         for out in batches:
-            ends[out.partition] = await self._ask("writer.produce", partial(self._append, out, epoch))
+            ends[out.partition] = await self._ask("writer.produce", partial(self._append, out, maker))
 
-    def _append(self, out: OutBatch, epoch: int) -> int:
+    def _append(self, out: OutBatch, maker: Maker) -> int:
         """At the broker: one batch."""
         batch = out.batch
         if not isinstance(batch, MemoryBatch) or len(batch.drafts) != out.count or out.count < 1:
@@ -180,16 +187,16 @@ class MemoryWriter:
         broker = self._client.broker
         if not self._is_transactional:
             return broker.transactions.append(out.partition, batch)
-        return broker.transactions.produce(self.writer_id, epoch, out.partition, batch, broker.now)
+        return broker.transactions.produce(*maker, out.partition, batch, broker.now)
 
-    async def _add_positions(self, commit: Commit, epoch: int) -> None:
+    async def _add_positions(self, commit: Commit, maker: Maker) -> None:
         """Set the positions, which proves our membership; without positions, prove it by asking."""
         broker = self._client.broker
         member = commit.member
 
         def apply() -> None:
             if commit.positions:
-                broker.transactions.add_positions(self.writer_id, epoch, member, commit.positions, broker.now)
+                broker.transactions.add_positions(*maker, member, commit.positions, broker.now)
             else:
                 broker.groups.check(member)
 
@@ -207,11 +214,9 @@ class MemoryWriter:
         if commit.positions:
             await self._ask("writer.positions", lambda: groups.store(commit.member, commit.positions))
 
-    async def _end(self, epoch: int) -> None:
+    async def _end(self, maker: Maker) -> None:
         broker = self._client.broker
-        self._epoch = await self._ask(
-            "writer.end", lambda: broker.transactions.end(self.writer_id, epoch, broker.now)
-        )
+        self._epoch = await self._ask("writer.end", lambda: broker.transactions.end(*maker, broker.now))
 
     async def _ask(self, what: str, apply: Callable[[], int | None]) -> int:
         restarts = self._restarts
