@@ -2,7 +2,8 @@
 
 Positions and state move on together. For every task that has committed, a new commit record says the new positions and
 keeps all else (state, event time), in one transaction with the group's positions, by a member of the group that is alone
-in it: a worker that starts meanwhile makes it fail as a whole.
+in it: a worker that starts meanwhile makes it fail as a whole. Rows of a span that was never finished stay out of the state
+(`runtime/strays.py`).
 """
 
 import time
@@ -32,6 +33,7 @@ from streamkit.kafka.ports import (
 )
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.last_commits import last_commits
+from streamkit.runtime.strays import true_rows
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 
@@ -98,7 +100,11 @@ async def go_behind_gap(plan: Plan, log: Log, moves: list[Move]) -> None:
         positions: dict[TopicPartition, int] = dict(after)
         for record in records.values():
             positions |= {at: Position(offset, str(record.span)) for at, offset in record.places().items()}
-        changelogs = [_written(plan, task, record, writer) for task, record in records.items()]
+        changelogs: list[OutBatch] = []
+        for task, record in records.items():
+            changelog = TopicPartition(plan.stage(task.stage).changelog, task.partition)
+            rows = await true_rows(log, changelog)
+            changelogs += _written(changelog, {**rows, COMMIT_KEY: record.encode()}, writer)
         await writer.commit(Commit([], positions, assignment.member, changelogs))
     except Fenced:
         raise _started(plan) from None
@@ -135,10 +141,18 @@ def _moved(
     return moved
 
 
-def _written(plan: Plan, task: TaskId, record: CommitRecord, writer: Writer) -> OutBatch:
-    batch = writer.batch()
-    batch.append(0, int(time.time() * 1000), COMMIT_KEY, record.encode(), [])
-    return OutBatch(TopicPartition(plan.stage(task.stage).changelog, task.partition), batch, 1)
+def _written(changelog: TopicPartition, rows: Mapping[bytes, bytes | None], writer: Writer) -> list[OutBatch]:
+    """These rows, in this order: the commit record ends them."""
+    now_ms = int(time.time() * 1000)
+    batches: list[OutBatch] = []
+    for key, value in rows.items():
+        out = batches[-1] if batches else None
+        if out is None or out.batch.append(out.count, now_ms, key, value, []) is None:
+            out = OutBatch(changelog, writer.batch(), 0)
+            out.batch.append(0, now_ms, key, value, [])
+            batches.append(out)
+        out.count += 1
+    return batches
 
 
 def _started(plan: Plan) -> Misconfigured:

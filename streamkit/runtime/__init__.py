@@ -10,5 +10,5 @@ the writer      writer_names writer_life retire blocked
 the output      routes local
 event time      hearsay strangers
 failures        failures failure_log careful letters refusals losses watch whereabouts
-from outside    foresee last_commits outcome time_report
+from outside    foresee last_commits strays outcome time_report
 """

@@ -1,7 +1,8 @@
 """What every task of a pipeline last committed, read from its changelog by somebody who is not its worker."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
+from streamkit.errors import Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import TaskId, TopicPartition
@@ -70,20 +71,36 @@ async def find_last(
 async def _last_between(
     reader: Reader, place: TopicPartition, key: bytes, between: tuple[int, int]
 ) -> tuple[int, bytes | None] | None:
+    found: tuple[int, bytes | None] | None = None
+    async for offset, name, value in rows_between(reader, place, between):
+        if name == key:
+            found = (offset, value)
+    return found
+
+
+async def rows_between(
+    reader: Reader, place: TopicPartition, between: tuple[int, int]
+) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of every row of a changelog between two offsets.
+
+    Raises:
+        Retry: no answer. What was read until then must not be taken for all: an older commit would look like the last.
+    """
     at, end = between
     reader.seek(place, at)
-    found: tuple[int, bytes | None] | None = None
     while at < end:
         fetched = await reader.poll(ANSWER_S)
         if not fetched:
-            break
+            raise Retry(
+                f"{place} gives no answer between offsets {at} and {end}",
+                hint="try again when its broker is back: `streamkit check` looks at it",
+            )
         for batch in fetched:
             at = batch.next_offset
             for record in batch.own_records():
-                if record.key == key and record.offset < end:
-                    found = (record.offset, record.value)
+                if record.key is not None and record.offset < end:
+                    yield record.offset, record.key, record.value
     reader.forget(place)
-    return found
 
 
 def writers_of(plan: Plan) -> Mapping[str, str]:

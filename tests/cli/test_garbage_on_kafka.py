@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import struct
 
 import cramjam
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
@@ -145,3 +146,60 @@ def test_deleted_records_stop_the_worker_until_the_gap_is_accepted(space) -> Non
         assert last_counts(space, 1, 180) == {"a": 180}
         stop(run)
         assert "Traceback" not in run.log.read_text()
+
+
+KEYED = """
+import streamkit as sk
+
+views = sk.topic("{views}", bytes, key=str)
+page_views = sk.pipeline("{name}")
+page_views.read_keyed(views).count(name="per_page").write(sk.topic("{counts}", int))
+"""
+
+
+def test_rows_of_half_a_span_stay_out_of_state_behind_a_gap(space) -> None:
+    module = space.folder / "services" / "page_views" / "pipeline.py"
+    module.write_text(KEYED.format(views=space.views, counts=space.counts, name=space.name))
+    (space.folder / "settings.toml").write_text('guarantee = "at_least_once"')
+    settings = ("--settings", "settings.toml")
+    produce(space, ["a"] * 10)
+    with running(space, *settings) as run:
+        assert sum(last_counts(space, 10, 10).values()) == 10
+        stop(run)
+    read = {partition: at for (topic, partition), at in positions(space).items() if topic == space.views}
+    written = leave_strays(space)
+    assert len(written) == 10
+    produce(space, ["a"] * 10)
+    delete_before(space, {partition: at + 1 for partition, at in read.items()})
+    done = space.run("offsets", "reset", space.target, "--accept-gap", "--execute")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(space.folder / ".streamkit")
+    produce(space, ["a"] * 10)
+    with running(space, *settings) as run:
+        counts = last_counts(space, 10, 28)
+        stop(run)
+    assert sorted(counts.values()) == [2, 2, *[3] * 8]
+
+
+def leave_strays(space) -> set[bytes]:
+    """Another value of every count, behind the last commit record of its changelog partition."""
+    options = {"bootstrap.servers": space.brokers, "group.id": "strays"}
+    admin, consumer = AdminClient({"bootstrap.servers": space.brokers}), Consumer(options)
+    (changelog,) = [
+        name
+        for name in admin.list_topics().topics
+        if name.startswith(space.name) and name.endswith(".changelog.1")
+    ]
+    producer, written = Producer({"bootstrap.servers": space.brokers}), set()
+    for partition in range(2):
+        place = ClientPartition(changelog, partition, 0)
+        _, end = consumer.get_watermark_offsets(place)
+        consumer.assign([place])
+        while consumer.position([place])[0].offset < end:
+            row = consumer.poll(0.5)
+            if row is not None and row.key()[0] < 4 and row.key() not in written:
+                written.add(row.key())
+                producer.produce(changelog, b"\x01\x63", row.key(), partition)  # 99
+    consumer.close()
+    assert producer.flush(30) == 0
+    return written

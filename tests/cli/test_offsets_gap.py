@@ -2,14 +2,19 @@
 
 import pytest
 
+import streamkit as sk
 from streamkit.cli.offsets_gap import go_behind_gap, plan_gap
 from streamkit.cli.offsets_plan import ResetPlan
 from streamkit.errors import LogGap, Misconfigured
 from streamkit.kafka.ports import MemberOptions, StageTasks
 from streamkit.model.ids import TopicPartition
+from streamkit.model.keys import GroupPrefixes
 from streamkit.runtime.last_commits import last_commits
+from streamkit.state.keys import PLAN_KEY, store_id
+from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, counting
+from tests.runtime.test_tail import leave_strays
 
 PLACE = TopicPartition("views", 0)
 
@@ -118,3 +123,32 @@ def test_a_worker_that_starts_meanwhile_is_not_overtaken() -> None:
         with pytest.raises(Misconfigured, match="has started meanwhile"):
             harness._do(go_behind_gap(harness._plan, harness._log, moves))
         assert planned(harness).moves == moves
+
+
+def by_user() -> sk.Pipeline:
+    """State beside the source itself, so that the gap and the stray rows are of one task."""
+    pipeline = sk.pipeline("pages")
+    pipeline.read_keyed(VIEWS).count(name="n").map_keyed(lambda _, count: Count("any", count)).write(COUNTS)
+    return pipeline
+
+
+def count_of(key: bytes) -> bytes:
+    return GroupPrefixes()[key] + store_id("n") + key
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_rows_without_their_commit_record_stay_out_of_state_behind_a_gap(guarantee: str) -> None:
+    with Harness(by_user(), partitions=1, guarantee=guarantee) as harness:
+        harness.send(VIEWS, *[View("home")] * 3, key="ann")
+        harness.run()
+        harness.crash()
+        assert leave_strays(harness, count_of(b"bob"), PLAN_KEY) == 3
+        harness.send(VIEWS, *[View("home")] * 4, key="ann")
+        delete_before(harness, 5)
+        harness._do(go_behind_gap(harness._plan, harness._log, planned(harness).moves))
+        harness.workers[0].stores = MemoryStores()  # another host: all that it knows is the changelog
+        harness.read(COUNTS)
+        harness.restart()
+        harness.send(VIEWS, View("home"), key="bob")
+        harness.run()
+        assert [count.views for count in harness.read(COUNTS)] == [4, 5, 1]

@@ -60,13 +60,14 @@ def test_rows_before_a_known_commit_record_need_not_wait() -> None:
     assert tail.strays == {b"f"}
 
 
-def leave_strays(harness: Harness) -> int:
-    """Write another value of every count behind its changelog, as a worker does that dies before its commit record."""
+def leave_strays(harness: Harness, *more: bytes) -> int:
+    """Write another value of every count, and of more keys, behind its changelog: a worker died before its commit record."""
     written = 0
     for partition in changelogs(harness):
         batch = MemoryBatch()
         records = [record for stored in partition.batches for record in stored.records]
-        for key in sorted({record.key or b"" for record in records if (record.key or b"\xff")[0] < 4}):
+        keys = {record.key or b"" for record in records if (record.key or b"\xff")[0] < 4}
+        for key in sorted(keys.union(more)):
             batch.append(len(batch.drafts), 0, key, b"\x01\x63", [])  # 99
         written += len(batch.drafts)
         if batch.drafts:
