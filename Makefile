@@ -48,8 +48,8 @@ test: test-fast ## Everything CI runs: the same, then all tests with a real Kafk
 demo: $(READY) ## Watch a pipeline survive a crash on a real Kafka
 	@$(BIN)/python -m services.page_views.demo
 
-bench: $(READY) ## Measure speed (ONLY=name for one benchmark, PEERS=names to compare with others)
-	@$(BIN)/python -m tests.benchmarks.run $(if $(ONLY),--only '$(ONLY)') $(if $(PEERS),--peers '$(PEERS)')
+bench: $(READY) ## Measure speed (ONLY=name for one benchmark, PEERS=names or AGAINST=checkout to compare with)
+	@$(BIN)/python -m tests.benchmarks.run $(if $(ONLY),--only '$(ONLY)') $(if $(PEERS),--peers '$(PEERS)') $(if $(AGAINST),--against '$(AGAINST)')
 
 simulate: $(READY) ## Run random histories on the in-memory broker (SEEDS=10000 of each FAMILY)
 	@for family in $(FAMILY); do $(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --family $$family || exit 1; done

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.benchmarks import check
-from tests.benchmarks.child import Child, Reading, RunFailed
+from tests.benchmarks.child import ROOT, Child, Reading, RunFailed
 from tests.benchmarks.cluster import Cluster
 
 RUN_LIMIT_S = 600.0
@@ -31,6 +31,8 @@ class Place(NamedTuple):
     target: str
     folder: Path
     profile: Path | None = None
+    # The checkout whose code runs; see `against.py`.
+    tree: Path = ROOT
 
 
 class Case(NamedTuple):
@@ -43,6 +45,7 @@ class Case(NamedTuple):
     share: float = 1.0
     options: Sequence[str] = ()
     is_peer: bool = False
+    tree: Path = ROOT
 
     def records(self, records: int) -> int:
         """How many records this case reads: its share, and the same number of every key."""
@@ -70,7 +73,7 @@ def measure(case: Case, cluster: Cluster, source: str, records: int, profile: Pa
     """One run: new topics, a new process, the figures, and only then the judge."""
     tag = f"bench-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix=f"{tag}-") as folder:
-        place = Place(cluster, tag, source, f"{tag}-out", Path(folder), profile)
+        place = Place(cluster, tag, source, f"{tag}-out", Path(folder), profile, case.tree)
         cluster.create(place.target)
         try:
             figures = case.run(case, place, records)
@@ -82,8 +85,8 @@ def measure(case: Case, cluster: Cluster, source: str, records: int, profile: Pa
 
 def run_copy(case: Case, place: Place, records: int) -> Figures:
     names = (place.cluster.bootstrap, place.tag, place.source, place.target)
-    command = [*module("raw_copy"), *names, str(records)]
-    with Child(command, place.cluster, place.folder / "log") as child:
+    command = [*module("raw_copy", place.tree), *names, str(records)]
+    with Child(command, place.cluster, place.folder / "log", tree=place.tree) as child:
         first, last = child.wait_for("first", START_LIMIT_S), child.wait_for("last", RUN_LIMIT_S)
         child.wait_end()
     return Figures.between(first, last, records)
@@ -109,10 +112,10 @@ run_by_topic = partial(run_streamkit, local_shuffle="false")
 def start_worker(place: Place, pipeline: str, guarantee: str, **settings: str) -> Child:
     names = (place.tag, place.source, place.target, guarantee, str(place.folder / "state"))
     more = [str(place.profile)] if place.profile else []
-    command = [*module("worker"), pipeline, *names, *more]
+    command = [*module("worker", place.tree), pipeline, *names, *more]
     environment = {"STREAMKIT_BROKERS": place.cluster.bootstrap}
     environment |= {f"STREAMKIT_{name.upper()}": value for name, value in settings.items()}
-    return Child(command, place.cluster, place.folder / "log", environment)
+    return Child(command, place.cluster, place.folder / "log", environment, place.tree)
 
 
 def wait_committed(child: Child, place: Place, topic: str) -> Reading:
@@ -133,8 +136,14 @@ def wait_committed(child: Child, place: Place, topic: str) -> Reading:
         positions.close()
 
 
-def module(name: str) -> list[str]:
-    return [sys.executable, "-m", f"tests.benchmarks.{name}"]
+def module(name: str, tree: Path) -> list[str]:
+    python = sys.executable if tree == ROOT else str(python_of(tree))
+    return [python, "-m", f"tests.benchmarks.{name}"]
+
+
+def python_of(tree: Path) -> Path:
+    """The interpreter of another checkout, made by its own `make setup`."""
+    return tree / ".venv" / "bin" / "python"
 
 
 CASES = (

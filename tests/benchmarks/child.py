@@ -42,6 +42,7 @@ class Child:
         cluster: Cluster,
         log: Path,
         environment: Mapping[str, str] | None = None,
+        tree: Path = ROOT,
     ) -> None:
         self._cluster = cluster
         self._log = log
@@ -54,7 +55,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                cwd=ROOT,
+                cwd=tree,
                 env={**os.environ, **(environment or {})},
             )
         self._listener = threading.Thread(target=self._listen, daemon=True)

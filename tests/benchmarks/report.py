@@ -10,6 +10,7 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.against import BEFORE
 from tests.benchmarks.cases import Figures
 from tests.benchmarks.latency import Latency
 
@@ -65,16 +66,17 @@ def finish(results: Results) -> int:
 
 def _table(results: Results) -> Table:
     table = Table(title="CPU microseconds per record, median (min - max)")
-    for column in ("case", "runs", "client us", "broker us", "x copy", "k records/s"):
+    for column in ("case", "runs", "client us", "broker us", "x copy", "x before", "k records/s"):
         table.add_column(column, justify="left" if column == "case" else "right")
     for name, runs in results.runs.items():
-        ratio = _ratio(results, name)
+        ratio, before = _ratio(results, name, COPY), _ratio(results, name, f"{BEFORE}{name}")
         table.add_row(
             name,
             str(len(runs)),
             _spread([each.cpu_us for each in runs]),
             _spread([each.broker_us for each in runs if each.broker_us is not None]),
             f"{ratio:.2f}" if ratio else "-",
+            f"{before:.2f}" if before else "-",
             f"{statistics.median(each.records_per_s for each in runs) / 1000:.0f}",
         )
     for name, latencies in results.latencies.items():
@@ -90,8 +92,10 @@ def _flat(results: Results) -> dict[str, object]:
     for name, runs in results.runs.items():
         _put(flat, f"{name}_us", [each.cpu_us for each in runs])
         _put(flat, f"{name}_broker_us", [each.broker_us for each in runs if each.broker_us is not None])
-        if name != COPY and (ratio := _ratio(results, name)):
+        if name != COPY and (ratio := _ratio(results, name, COPY)):
             flat[f"{name}_per_copy"] = round(ratio, 3)
+        if ratio := _ratio(results, name, f"{BEFORE}{name}"):
+            flat[f"{name}_per_before"] = round(ratio, 3)
     for name, latencies in results.latencies.items():
         for field in LATENCY_FIELDS:
             found = [getattr(each, field) for each in latencies]
@@ -109,13 +113,13 @@ def _put(flat: dict[str, object], name: str, figures: list[float]) -> None:
         flat[f"{name}_min"], flat[f"{name}_max"] = round(min(figures), 3), round(max(figures), 3)
 
 
-def _ratio(results: Results, name: str) -> float | None:
-    """Of medians; None if this run has no copy to compare with."""
-    copies = results.runs.get(COPY)
-    if not copies:
+def _ratio(results: Results, name: str, other: str) -> float | None:
+    """Of medians; None if this run has nothing of that name to compare with."""
+    others = results.runs.get(other)
+    if not others:
         return None
     mine = statistics.median(each.cpu_us for each in results.runs[name])
-    return mine / statistics.median(each.cpu_us for each in copies)
+    return mine / statistics.median(each.cpu_us for each in others)
 
 
 def _spread(figures: list[float]) -> str:

@@ -4,6 +4,7 @@
     make bench ONLY=copy,count          names, or the beginnings of names
     make bench ONLY=memory              what the state of a hundred tasks takes, against its budget; no broker
     make bench PEERS=1                  the peers too: quix, faust, bytewax, kafka_streams (or their names)
+    make bench AGAINST=../before        another checkout too, case by case: what a change costs
     python -m tests.benchmarks.run --profile count_exactly_once
 
 The last line of standard output is one JSON object. A wrong output or a failed run ends with exit code 1.
@@ -19,9 +20,10 @@ from pathlib import Path
 
 from streamkit.testing.broker import start_broker
 from tests.benchmarks import memory, prefill, profiling, report
+from tests.benchmarks.against import other_tree, twin_cases, twin_latencies
 from tests.benchmarks.cases import CASES, FEW_KEYS, Case, Figures, measure
 from tests.benchmarks.check import WrongOutput
-from tests.benchmarks.child import RunFailed
+from tests.benchmarks.child import ROOT, RunFailed
 from tests.benchmarks.cluster import Cluster
 from tests.benchmarks.latency import LATENCIES, LATENCY, Latency, measure_latency
 from tests.benchmarks.peers.roster import peer_cases, peer_latencies
@@ -44,6 +46,9 @@ def main() -> int:
         known = ", ".join([*(case.name for case in CASES), *LATENCIES, MEMORY])
         print(f"error: nothing is named {wishes.only!r}; there are {known}", file=sys.stderr)
         return 2
+    if wishes.against:
+        tree = other_tree(wishes.against)
+        cases, latencies = twin_cases(cases, tree), twin_latencies(latencies, tree)
     cases += peer_cases(wishes.peers, say)
     latencies |= peer_latencies(wishes.peers) if latencies else {}
     with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
@@ -59,11 +64,13 @@ def main() -> int:
                 # as `warm_up`: counted nowhere
                 attempt(report.Results(), 0, LATENCY, partial(measure_latency, cluster, wishes.latency_s))
             for number in range(1, wishes.rounds + 1):
-                for case in cases:
+                # Backwards every other time: of two that are compared, each goes first as often.
+                turn = 1 if number % 2 else -1
+                for case in cases[::turn]:
                     size = case.records(wishes.records)
                     source = inputs[size, case.keys]
                     attempt(results, number, case.name, partial(measure, case, cluster, source, size))
-                for name, start in latencies.items():
+                for name, start in list(latencies.items())[::turn]:
                     run = partial(measure_latency, cluster, wishes.latency_s, start)
                     attempt(results, number, name, run)
             for source in inputs.values():
@@ -78,7 +85,7 @@ def warm_up(cluster: Cluster, cases: list[Case], inputs: dict[tuple[int, int], s
     More keys need nothing else of the broker.
     """
     for case in cases:
-        if case.keys == FEW_KEYS and not case.is_peer:
+        if case.keys == FEW_KEYS and not case.is_peer and case.tree == ROOT:
             size = case.records(records)
             figures = measure(case, cluster, inputs[size, case.keys], size)
             say(f"warm-up  {case.name:<22} {report.line(figures)}  (not counted)")
@@ -122,6 +129,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", help="names, or beginnings of names, separated by commas")
     parser.add_argument("--peers", default=environment.get("PEERS", ""), help="1 for all, or names")
+    parser.add_argument("--against", metavar="FOLDER", help="another checkout of this project")
     parser.add_argument("--rounds", type=int, default=int(environment.get("ROUNDS", ROUNDS)))
     parser.add_argument("--records", type=int, default=int(environment.get("RECORDS", RECORDS)))
     parser.add_argument("--latency-s", type=float, default=float(environment.get("LATENCY_S", LATENCY_S)))
