@@ -214,7 +214,7 @@ def _strangers(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> di
     return {
         member: tuple(sorted(settled))
         for member, claim in members.items()
-        if claim.knows and not claim.owned and settled.isdisjoint(_names(claim.knows))
+        if settled and claim.knows and not claim.owned and settled.isdisjoint(_names(claim.knows))
     }
 
 

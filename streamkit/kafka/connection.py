@@ -24,7 +24,6 @@ from aiokafka.errors import (
     NodeNotReadyError,
     RequestTimedOutError,
 )
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from streamkit.config import Security
 from streamkit.errors import BrokerUnreachable, Misconfigured
@@ -155,7 +154,8 @@ class Connection:
 
     def leader(self, partition: TopicPartition) -> int | None:
         """The broker that leads this partition, as far as known."""
-        node = self._client.cluster.leader_for_partition(ClientPartition(*partition))
+        # The client's own type has the same two names, and asked for every batch it is not worth making.
+        node = self._client.cluster.leader_for_partition(partition)
         return None if node is None or node < 0 else int(node)
 
     def partition_count(self, topic: str) -> int | None:

@@ -10,7 +10,7 @@ ends the attempt.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -135,8 +135,14 @@ class Delivery:
             for out in batch_round:
                 ends[out.partition] = first[out.partition] + out.count
         if self._writer_id is not None:
-            self.leaders |= {at: leader for at in ends if (leader := self._connection.leader(at)) is not None}
+            self._remember_leaders(ends)
         return ends
+
+    def _remember_leaders(self, written: Iterable[TopicPartition]) -> None:
+        """Those that are known already have not changed: `_try` would have noticed."""
+        for at in written:
+            if at not in self.leaders and (leader := self._connection.leader(at)) is not None:
+                self.leaders[at] = leader
 
     async def _round(self, waiting: dict[TopicPartition, bytes]) -> dict[TopicPartition, int]:
         """Send until every batch is acknowledged; returns where each one begins."""
@@ -221,7 +227,11 @@ class Delivery:
         """Sort one leader's answer; the worst verdict that still allows another try."""
         worst = Verdict.DONE
         for ack in acks:
-            verdict = self._judge(ack, is_resent=ack.partition in resent)
+            # What nearly every one says needs no judge.
+            if ack.code == Code.OK:
+                verdict = Verdict.DONE
+            else:
+                verdict = self._judge(ack, is_resent=ack.partition in resent)
             if verdict is Verdict.DONE:
                 if ack.base_offset < 0:
                     raise WriterDead("the broker did not say where it put a batch", where=str(ack.partition))

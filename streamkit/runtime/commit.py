@@ -110,7 +110,8 @@ class Committer:
             return
         # Results have no task of their own here; the first stands for all, since the counts of tasks are added up.
         moved[0].clock.counts[RECORDS_OUT] += self._outbox.results
-        frozen = [self._freeze(task) for task in moved]
+        now_ms = self._clocks.now_ms()
+        frozen = [self._freeze(task, now_ms) for task in moved]
         positions = {
             at: Position(offset, str(part.task.span))
             for part in frozen
@@ -189,7 +190,7 @@ class Committer:
             for partition in range(len(lane.batches)):
                 lane.add(partition, None, data, self._clocks.now_ms(), headers)
 
-    def _freeze(self, task: Task) -> Frozen:
+    def _freeze(self, task: Task, now_ms: int) -> Frozen:
         """The task's changed state and its commit record, as changelog records of the span."""
         task.span += 1
         lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
@@ -197,8 +198,8 @@ class Committer:
             rows = task.state.freeze()
             if not task.announced:
                 rows[PLAN_KEY] = task.plan_row or self._plan_row
-            rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan).encode()
-            lane.add_rows(task.changelog.partition, rows, self._clocks.now_ms())
+            rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan, now_ms).encode()
+            lane.add_rows(task.changelog.partition, rows, now_ms)
         except EncodeError as error:
             raise SpanEndFailed(task, self._failures.judge_state(task, error), error) from error
         task.moved = False

@@ -130,7 +130,8 @@ class Lane:
             EncodeError: it is larger than that.
         """
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
-        size += sum(len(name) + len(content or b"") for name, content in headers)
+        if headers:
+            size += sum(len(name) + len(content or b"") for name, content in headers)
         if size > self.record_bytes_max:
             raise EncodeError(
                 f'a record of {size} bytes is larger than topic "{self.topic}" accepts ({self.record_bytes_max})',

@@ -47,9 +47,9 @@ class Rhythm:
         started_s = self._span_started_s
         if started_s is not None and now_s() - started_s >= self._settings.commit_interval_s:
             return True
-        if self._outbox.bytes_waiting >= self._settings.span_bytes_max:
+        if is_drained and not self._committer.busy:
             return True
-        return is_drained and not self._committer.busy
+        return self._outbox.bytes_waiting >= self._settings.span_bytes_max
 
     async def rest(self, hops: int) -> None:
         """End the commit, then wait a moment for more to come.

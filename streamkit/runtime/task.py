@@ -278,7 +278,7 @@ class Task:
             at.time > self.committed_clock.fired or what in self.condemned_timers
         )
 
-    def commit_record(self, writer_id: str, plan: PlanIdentity) -> CommitRecord:
+    def commit_record(self, writer_id: str, plan: PlanIdentity, now_ms: int) -> CommitRecord:
         """The record of the commit that is about to be made."""
         positions: dict[str, dict[int, int]] = {}
         for partition, offset in (*self.unread.items(), *self.positions.items()):
@@ -291,7 +291,7 @@ class Task:
             birth=self.birth,
             fingerprint=plan.fingerprint,
             extra={CLOCK: encode_clock(self.clock)} if self.rules.is_timed else {},
-            at_ms=self.rules.clocks.now_ms(),
+            at_ms=now_ms,
         )
 
     def suspend(self) -> TaskState | None:

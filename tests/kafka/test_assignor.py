@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamkit.kafka.assignor import Claim, Decision, assign, decide
@@ -182,6 +182,7 @@ def test_nothing_moves_while_members_of_several_versions_stay(stages, members) -
     assert assign(stages, dict(reversed(members.items()))) == result
 
 
+@example((), {"m0": Claim("w", 0, (), (StageTasks("count", 1),), (TaskId("count", 0),), "")})
 @given(versions, mixed_groups)
 def test_everybody_hears_of_tasks_that_nobody_can_run(stages, members) -> None:
     decisions = decide(stages, members)

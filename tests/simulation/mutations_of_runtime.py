@@ -158,11 +158,11 @@ def commit_record_misses_an_input(patch: Any) -> None:
     """Of several inputs one is left out."""
     commit_record = Task.commit_record
 
-    def broken(self: Task, writer_id: str, plan: Any) -> Any:
+    def broken(self: Task, writer_id: str, plan: Any, now_ms: int) -> Any:
         whole = self.positions
         self.positions = dict(list(whole.items())[: max(1, len(whole) - 1)])
         try:
-            return commit_record(self, writer_id, plan)
+            return commit_record(self, writer_id, plan, now_ms)
         finally:
             self.positions = whole
 
