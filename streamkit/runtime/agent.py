@@ -139,7 +139,10 @@ class Agent:
                     await self._pause()  # a transaction that outlasts its time-out would come again at once
                 except DataRefused as error:
                     await self._narrow(error)
-                except (Retry, EncodeError, StateCorrupt) as error:  # a commit in doubt, or a disk that fails
+                except StateCorrupt as error:
+                    self.roster.damages.found(error, self.roster.tasks.values())
+                    await self._recover()
+                except (Retry, EncodeError) as error:  # a commit in doubt, or a disk that is full
                     log.warning("going back to the commit records", error=str(error))
                     await self._recover()
             await self._drain()

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, Retry, StateCorrupt
+from streamkit.errors import Bug, IncompatiblePlan, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Log, Reader
@@ -20,10 +20,11 @@ from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
+from streamkit.runtime.damage import DAMAGES_MAX, Damages, for_good
 from streamkit.runtime.declined import Declined, is_newcomer
 from streamkit.runtime.identity import identify
 from streamkit.runtime.persist import Persistence
-from streamkit.runtime.restore import Ownership, Restoring, StaleStore
+from streamkit.runtime.restore import Ownership, Restoring, StaleStore, local_name
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.supervisor import Backoff
 from streamkit.runtime.task import Life, Restored, Task
@@ -31,8 +32,6 @@ from streamkit.state.task_state import TaskState
 
 log = structlog.get_logger()
 
-# Local state may be found damaged so often while a task is restored: the second time it was a fresh store already.
-DAMAGES_MAX = 3
 # Restores that run at once: enough to fill the connection, few enough to leave the loop to running tasks.
 RESTORES_AT_ONCE = 4
 
@@ -61,6 +60,7 @@ class Roster:
         self._identity = identify(plan)
         self._retirement = retirement
         self.declined = Declined()
+        self.damages = Damages()
         # Whether a task has run in this life.
         self._has_run = False
         self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
@@ -139,6 +139,8 @@ class Roster:
     def restore(self, task: Task) -> None:
         """Begin to restore a task in the background; what state it has is closed first."""
         self._give_away(task.suspend())
+        if self.damages.take(task.id):
+            self._persistence.discard(local_name(task.id))
         self.version += 1
         task.move(Life.RESTORING)
         ownership = Ownership(
@@ -183,17 +185,12 @@ class Roster:
         """Set damaged local state aside, to be restored from the changelog; that may fail a few times.
 
         Raises:
-            Misconfigured: it was a fresh store more than once.
+            StateDamaged: it was a fresh store more than once.
         """
         if times > DAMAGES_MAX:
-            raise Misconfigured(
-                error.problem,
-                where=error.where or str(task.changelog),
-                detail=f"{error.detail}\nset aside {DAMAGES_MAX} times, and found again",
-                hint="the disk of this host fails, or something else writes to the changelog topic: look at both",
-            ) from error
+            raise for_good(error, task) from error
         log.warning("local state set aside", task=str(task.id), error=str(error))
-        self._persistence.discard(f"{task.id.stage}-{task.id.partition}")
+        self._persistence.discard(local_name(task.id))
         if times > 1:
             await asyncio.sleep(times * self._settings.restart_delay_first_s)
 

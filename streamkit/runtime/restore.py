@@ -21,7 +21,7 @@ import structlog
 
 from streamkit.errors import Retry, StateInUse
 from streamkit.kafka.ports import Log, Reader
-from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgotten, require_records
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
@@ -83,7 +83,7 @@ class Restoring:
             StateLost: the group says that there was state, and the changelog has none; nothing local is discarded.
             Disagreement: commit record and group positions name different places; look again, then give up.
         """
-        name = f"{self._task.id.stage}-{self._task.id.partition}"
+        name = local_name(self._task.id)
         store = await self._take_store(name)
         try:
             if (misfit := await self._misfit(store)) is not None:
@@ -296,6 +296,11 @@ class StaleStore(Retry):
     def __init__(self, name: str) -> None:
         super().__init__(f'local state "{name}" belongs to a changelog that was deleted')
         self.name = name
+
+
+def local_name(task: TaskId) -> str:
+    """Under which name this host keeps the state of a task."""
+    return f"{task.stage}-{task.partition}"
 
 
 def last_commit(store: StateStore) -> CommitRecord | None:

@@ -83,7 +83,7 @@ class ValueCells:
         data = self._find(self._keys[key])
         if data is None:
             return None
-        value = self._format.decode(data)
+        value = self._format.decode(data, key)
         self.cache[key] = value
         self._row.see(len(key) + len(data))
         return value
@@ -209,7 +209,7 @@ class MapCells:
         data = self._rows.find(self._prefix(key) + encoded)
         if data is None:
             return None
-        value = self._format.decode(data)
+        value = self._format.decode(data, key)
         self._entries(key)[encoded] = value
         self._size += 1
         self._row.see(len(encoded) + len(data))
@@ -239,7 +239,9 @@ class MapCells:
             )
         newer = [(each, value) for each in cached if (value := entries[each]) is not None]
         known, at = set(cached), len(self._prefix(key))
-        stored = ((encoded, decode(data)) for row_key, data in rows if (encoded := row_key[at:]) not in known)
+        stored = (
+            (encoded, decode(data, key)) for row_key, data in rows if (encoded := row_key[at:]) not in known
+        )
         return ((decode_key(encoded), value) for encoded, value in merge(stored, newer, key=itemgetter(0)))
 
     def _rows_to_walk(self, key: bytes, within: KeyRange) -> Iterator[tuple[bytes, bytes]] | None:
@@ -360,7 +362,7 @@ class MapCells:
         for row_key, data in rows:
             encoded = row_key[start:]
             if encoded not in entries:  # what is cached is newer, removals of this span included
-                entries[encoded] = self._format.decode(data)
+                entries[encoded] = self._format.decode(data, key)
         self._whole.add(key)
         self._size += len(entries) - known + 1  # one for the map itself: an empty one takes room too
         return entries

@@ -18,6 +18,8 @@ VERSION_MAX = 255
 
 # Of a key in an error this much is shown.
 KEY_BYTES_SHOWN = 200
+# And this much of a value that nobody can read.
+VALUE_BYTES_SHOWN = 16
 
 # Everything msgspec raises for a value that it cannot write.
 ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -65,8 +67,8 @@ class ValueFormat:
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, None, error) from error
 
-    def decode(self, data: bytes) -> Any:
-        """The value that these bytes hold, in the spec's version.
+    def decode(self, data: bytes, key: Any = None) -> Any:
+        """The value that these bytes hold, in the spec's version; errors name the key, if it is given.
 
         Raises:
             StateCorrupt: the bytes were not written by `encode`.
@@ -76,10 +78,10 @@ class ValueFormat:
             try:
                 return self._decode(data[1:])
             except msgspec.ValidationError as error:
-                raise self._of_another_type(error, "") from error
+                raise self._of_another_type(error, "", key) from error
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise self._corrupt(str(error)) from error
-        return self._decode_older(data)
+                raise self._corrupt(str(error), data, key) from error
+        return self._decode_older(data, key)
 
     def require_storable(self, key: bytes, data: bytes, bytes_max: int) -> None:
         """Refuse bytes which `encode` made of a value that is too large, or not of the declared type.
@@ -111,9 +113,9 @@ class ValueFormat:
                 hint="set values of the type that the state was declared with",
             ) from error
 
-    def _decode_older(self, data: bytes) -> Any:
+    def _decode_older(self, data: bytes, key: Any) -> Any:
         if not data or data[0] == 0:
-            raise self._corrupt("it has no schema version")
+            raise self._corrupt("it has no schema version", data, key)
         written = data[0]
         if written > self._version:
             raise Misconfigured(
@@ -124,7 +126,7 @@ class ValueFormat:
         try:
             value = _unpack(data[1:])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._corrupt(str(error)) from error
+            raise self._corrupt(str(error), data, key) from error
         for version in range(written, self._version):
             upcast = self._spec.upcasters.get(version)
             if upcast is None:
@@ -137,19 +139,21 @@ class ValueFormat:
         try:
             return msgspec.convert(value, self._spec.value_type)
         except msgspec.ValidationError as error:
-            raise self._of_another_type(error, f" after its upcasters from version {written}") from error
+            raise self._of_another_type(error, f" after its upcasters from version {written}", key) from error
 
-    def _of_another_type(self, error: Exception, when: str) -> Misconfigured:
+    def _of_another_type(self, error: Exception, when: str, key: Any) -> Misconfigured:
         return Misconfigured(
             f'store "{self._spec.name}" holds a value of another type than declared{when}',
+            where=_where(key),
             detail=str(error),
             hint="after a change of the type, raise the store's version and add an upcaster for the old one",
         )
 
-    def _corrupt(self, detail: str) -> StateCorrupt:
+    def _corrupt(self, detail: str, data: bytes, key: Any) -> StateCorrupt:
         return StateCorrupt(
             f'store "{self._spec.name}" holds bytes that are no value',
-            detail=detail,
+            where=_where(key),
+            detail=f"{detail}; its {len(data)} bytes begin with 0x{data[:VALUE_BYTES_SHOWN].hex()}",
             hint="the local state is set aside and restored; if it comes back, the changelog topic has foreign records",
         )
 
@@ -158,7 +162,7 @@ def unwritable(spec: StoreSpec, key: Any, error: Exception) -> EncodeError:
     """The error for a value of this store, of this key if one is known, that cannot be written."""
     return EncodeError(
         f'a value of store "{spec.name}" cannot be written',
-        where="" if key is None else f"key {shown(key)}",
+        where=_where(key),
         detail=f"{type(error).__name__}: {error}",
         hint="keep builtins, dataclasses or msgspec structs of them; integers have 64 bits",
     )
@@ -168,6 +172,10 @@ def shown(key: Any) -> str:
     """The key of a cell, for people: what belongs to a window shows its key."""
     plain = key[0] if isinstance(key, tuple) else key
     return repr(plain[:KEY_BYTES_SHOWN])
+
+
+def _where(key: Any) -> str:
+    return "" if key is None else f"key {shown(key)}"
 
 
 def _typed_decoder(spec: StoreSpec) -> Callable[[bytes], Any]:
