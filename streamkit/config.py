@@ -210,7 +210,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise Misconfigured(f'settings file "{path}" does not exist') from None
+        raise Misconfigured(
+            f'settings file "{path}" does not exist',
+            hint=f'it was looked for in "{Path.cwd()}": give --settings a path from there, or leave it out',
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f'settings file "{path}" is not TOML: {error}') from None
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 from cyclopts.help import DefaultFormatter, PanelSpec
 from rich import box
 
@@ -80,6 +80,11 @@ def _run(words: list[str]) -> int:
 def _misuse(error: CycloptsError) -> Misuse:
     command = " ".join(["streamkit", *(error.command_chain or ())])
     problem = str(error).strip().rstrip(".")
+    if isinstance(error, UnusedCliTokensError):
+        words = ", ".join(f'"{each}"' for each in error.unused_tokens or ())
+        problem = f"`{command}` does not take {words}"
+    elif isinstance(error, MissingArgumentError) and "PIPELINE" in problem:
+        problem = f"`{command}` needs a PIPELINE: a module, or a module and its variable, as in my_module:my_pipeline"
     return Misuse(problem[:1].lower() + problem[1:], hint=f"`{command} --help` shows what it takes")
 
 

@@ -21,6 +21,7 @@ from streamkit.cli.offsets_plan import (
     plan_reset,
     report_offsets,
     require_no_state,
+    require_sense,
     require_stopped,
 )
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
@@ -133,9 +134,9 @@ async def reset(
     PLACE on, so results come again. It is the way out when the cluster has lost state, or when the number of
     partitions has changed.
     """
-    if (place.to is None) is not place.accept_gap:
-        raise Misuse("where to is not said", hint="name it: either --to PLACE or --accept-gap")
+    _require_one_place(place)
     plan = load_pipeline(target).plan()
+    require_sense(plan, place.to, place.topic)
     settings = cluster.load()
     async with connected(settings) as log:
         admin = log.admin()
@@ -159,6 +160,16 @@ async def reset(
         say(f"{len(planned.moves)} positions of group {planned.group} are set", style="green")
     else:
         say("nothing was changed; add --execute to set these positions", style="dim")
+
+
+def _require_one_place(place: Place) -> None:
+    if place.accept_gap and place.to is not None:
+        raise Misuse(
+            f"`--to {place.to}` and `--accept-gap` name two places",
+            hint="leave one of them out: --accept-gap goes on behind what was deleted, --to PLACE where it says",
+        )
+    if place.to is None and not place.accept_gap:
+        raise Misuse("where to is not said", hint="name it: either --to PLACE or --accept-gap")
 
 
 async def _plan(plan: Plan, log: Log, place: Place) -> ResetPlan:

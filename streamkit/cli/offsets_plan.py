@@ -16,6 +16,7 @@ from streamkit.runtime.last_commits import last_commits
 
 # The place that the commit records name.
 COMMITTED = "committed"
+NAMED_PLACES = ("earliest", "latest", COMMITTED)
 
 # Positions that a transaction holds pending are stable again within a span, or after its owner was fenced.
 POSITIONS_TIMEOUT_S = 10.0
@@ -226,6 +227,21 @@ async def require_no_open_transaction(plan: Plan, admin: Admin) -> None:
             )
 
 
+def require_sense(plan: Plan, to: str | None, topic: str | None) -> None:
+    """Refuse words that mean nothing, whatever the cluster holds: before anybody looks there.
+
+    Raises:
+        Misuse: `to` is no place, or the pipeline does not read the topic.
+    """
+    sources = plan.sources()
+    if topic is not None and topic not in sources:
+        raise Misuse(
+            f'pipeline "{plan.name}" does not read topic "{topic}"', hint=f"it reads: {', '.join(sources)}"
+        )
+    if to is not None and to not in NAMED_PLACES and not to.isdigit():
+        _milliseconds(to)
+
+
 async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> ResetPlan:
     """The positions of the source topics that `to` means: earliest, latest, a time, or an offset.
 
@@ -233,11 +249,8 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
         Misconfigured: a topic is missing, or the offset is outside the log.
         Misuse: `to` means nothing, or the pipeline does not read the topic.
     """
+    require_sense(plan, to, topic)
     sources = plan.sources()
-    if topic is not None and topic not in sources:
-        raise Misuse(
-            f'pipeline "{plan.name}" does not read topic "{topic}"', hint=f"it reads: {', '.join(sources)}"
-        )
     chosen = sources if topic is None else (topic,)
     partitions = await partitions_of(chosen, admin)
     missing = [name for name in chosen if not any(each.topic == name for each in partitions)]

@@ -115,7 +115,11 @@ class Windowed(Generic[K, T]):
         name: str | None = None,
         emit: Emit = "close",
     ) -> "stream.Keyed[K, Any]":
-        """Fold the values of a window, as the aggregator says. For sessions it needs a method `merge`."""
+        """Fold the values of a window, as the aggregator says. For sessions it needs a method `merge`.
+
+        `into` makes what goes on out of key, window and result; without it the result itself goes on. `to` is the
+        type of what goes on, for where no annotation says it: of the result, or with `into` of what that returns.
+        """
         process = into if isinstance(into, WindowProcess) else None
         made = into if process is None else None
         step = WindowStep(
@@ -172,7 +176,10 @@ class Windowed(Generic[K, T]):
         name: str | None = None,
         emit: Emit = "close",
     ) -> "stream.Keyed[K, Any]":
-        """The sum of `fn(value)` over the records of the window."""
+        """The sum of `fn(value)` over the records of the window.
+
+        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
+        """
         fold = sum_of(fn, to=None if into else to)
         return self.aggregate(fold, into=into, to=to, name=name, emit=emit)
 
@@ -199,7 +206,10 @@ class Windowed(Generic[K, T]):
         name: str | None = None,
         emit: Emit = "close",
     ) -> "stream.Keyed[K, Any]":
-        """The smallest `fn(value)` over the records of the window."""
+        """The smallest `fn(value)` over the records of the window.
+
+        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
+        """
         fold = min_of(fn, to=None if into else to)
         return self.aggregate(fold, into=into, to=to, name=name, emit=emit)
 
@@ -226,7 +236,10 @@ class Windowed(Generic[K, T]):
         name: str | None = None,
         emit: Emit = "close",
     ) -> "stream.Keyed[K, Any]":
-        """The largest `fn(value)` over the records of the window."""
+        """The largest `fn(value)` over the records of the window.
+
+        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
+        """
         fold = max_of(fn, to=None if into else to)
         return self.aggregate(fold, into=into, to=to, name=name, emit=emit)
 

@@ -38,6 +38,26 @@ def test_the_version_is_one_line(workspace) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["check", "m", "extra", "more"], '`streamkit check` does not take "extra", "more"'),
+        (["offsets", "show"], "`streamkit offsets show` needs a PIPELINE"),
+        (["run"], "as in my_module:my_pipeline"),
+    ],
+)
+def test_a_word_too_many_or_too_few_is_named(workspace, arguments, told) -> None:
+    done = workspace.run(*arguments)
+    assert done.returncode == 2
+    assert told in " ".join(done.stderr.split())
+
+
+def test_a_settings_file_that_is_missing_says_where_it_was_looked_for(workspace) -> None:
+    done = workspace.run("check", workspace.target, "--settings", "nope.toml")
+    assert '"nope.toml" does not exist' in done.stderr
+    assert str(workspace.folder) in "".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["nonsense"],

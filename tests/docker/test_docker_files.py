@@ -11,6 +11,8 @@ import yaml
 
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.main import command_line
+from streamkit.config import Settings
+from streamkit.runtime.agree import DISAGREEMENT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docker"
@@ -104,6 +106,13 @@ def test_entrypoint_and_healthcheck_are_commands_that_the_cli_can_read(
     assert health[0] == "streamkit"
     assert parse(default, environment, monkeypatch)[0].__name__ == "run"
     assert parse(health[1:], environment, monkeypatch)[0].__name__ == "check"
+
+
+def test_the_health_check_may_look_at_a_disagreement_to_its_end() -> None:
+    (health,) = rest_of("HEALTHCHECK")
+    found = re.search(r"--timeout=(\d+)s", health)
+    assert found is not None
+    assert int(found[1]) >= DISAGREEMENT_S + 2 * Settings().request_timeout_s
 
 
 def test_ports_are_open_on_the_loopback_alone() -> None:
