@@ -193,7 +193,10 @@ class Failures:
             self.log.tell("record failed", task, reason, outcome="skipped", at=at, traceback=reason.traceback)
         else:
             self.log.tell("record failed", task, reason, outcome="dead letter", at=at)
-            self._letters.of_record(task.id, partition, record, reason)
+            is_shuffled = any(
+                each.topic == partition.topic and each.kind == "shuffle" for each in task.stage.inputs
+            )
+            self._letters.of_record(task.id, partition, record, reason, is_shuffled=is_shuffled)
 
     def put_result_aside(self, task: Task, key: bytes | None, value: object, timestamp: int) -> None:
         """As `put_aside`, for a muted result."""

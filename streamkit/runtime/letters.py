@@ -31,6 +31,8 @@ LETTER_KEY_BYTES_MAX = 10_000
 # One that stands for a stretch of a topic says where that ends, and how many bytes of it nobody can read.
 NEXT_OFFSET = "streamkit.next-offset"
 UNREADABLE = "streamkit.unreadable"
+# The value of a shuffled record, which is MessagePack, as JSON: people read letters. Left out where it does not fit.
+SHOWN = "streamkit.value"
 # What is always in a letter, if its topic takes next to nothing.
 MESSAGE_CHARACTERS_MIN = 100
 
@@ -93,7 +95,13 @@ class Letters:
         self._lane = lane
 
     def of_record(
-        self, task: TaskId, partition: TopicPartition, record: LogRecord, reason: Condemned
+        self,
+        task: TaskId,
+        partition: TopicPartition,
+        record: LogRecord,
+        reason: Condemned,
+        *,
+        is_shuffled: bool = False,
     ) -> None:
         """A record as it was read, its headers included."""
         headers: list[tuple[str, bytes | None]] = [
@@ -103,7 +111,8 @@ class Letters:
             ("streamkit.timestamp", b"%d" % record.timestamp),
             *_reason_headers(task, reason),
         ]
-        self._write(partition.partition, record.key, record.value, record.timestamp, headers, record.headers)
+        carried = [*(_shown_value(record.value) if is_shuffled else ()), *record.headers]
+        self._write(partition.partition, record.key, record.value, record.timestamp, headers, carried)
 
     def of_stretch(
         self, task: TaskId, partition: TopicPartition, stretch: Unreadable, reason: Condemned
@@ -149,6 +158,7 @@ class Letters:
         ]
         for letter in (
             (key, value, [*headers, *carried]),
+            (key, value, [*headers, *(each for each in carried if each[0] != SHOWN)]),
             (short, None, [*headers, size]),
             (None, None, [*least, size]),
         ):
@@ -170,6 +180,14 @@ def _reason_headers(task: TaskId, reason: Condemned) -> list[tuple[str, bytes | 
         ("streamkit.error", _bytes(reason.error)),
         ("streamkit.traceback", _bytes(reason.traceback)),
     ]
+
+
+def _shown_value(value: bytes | None) -> Headers:
+    """The value of a shuffled record for people; nothing if it is none of ours, or has no form in JSON."""
+    try:
+        return [] if value is None else [(SHOWN, msgspec.json.encode(msgspec.msgpack.decode(value)))]
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return []
 
 
 def _bytes(text: str) -> bytes:

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 import streamkit as sk
@@ -45,6 +46,29 @@ def test_a_record_whose_step_raises_is_set_aside_with_its_traceback():
         assert letters[0].headers["streamkit.step"] == b"refuse"
         assert b"ValueError: no bad please" in letters[0].headers["streamkit.error"]
         assert b"raise ValueError" in letters[0].headers["streamkit.traceback"]
+
+
+@pytest.mark.parametrize("user", ["ann", "x" * 600_000])
+def test_a_letter_of_a_shuffled_record_can_be_read(user):
+    pipeline = sk.pipeline("pages")
+    pipeline.read(VIEWS).key_by(page_of, name="by_page").map(lambda _: 1 // 0, to=int).write(
+        sk.topic("out", int)
+    )
+    with Harness(pipeline, partitions=1) as harness:
+        harness.send(VIEWS, View("bad", user))
+        harness.run()
+        (letter,) = harness.dead_letters()
+    assert letter.key == b"bad"
+    assert msgspec.msgpack.decode(letter.value, type=View) == View("bad", user)
+    assert letter.headers["streamkit.topic"] == b"pages.by_page.shuffle.1"
+    assert letter.headers["streamkit.stage"] == b"by_page"
+    assert (letter.headers["streamkit.partition"], letter.headers["streamkit.offset"]) == (b"0", b"0")
+    assert b"test_failures.py" in letter.headers["streamkit.traceback"]
+    assert b"1 // 0" in letter.headers["streamkit.traceback"]
+    # One that would make the letter too large is left out: the value itself is worth more.
+    assert letter.headers.get("streamkit.value") == (
+        b'{"page":"bad","user":"ann"}' if user == "ann" else None
+    )
 
 
 class CountThenRaise(sk.Operator[str, View, Count]):
