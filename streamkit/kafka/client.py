@@ -2,7 +2,7 @@
 
 What differs: it never lets a broker create a topic by asking for it; a broker that stalls holds up nobody who wants to
 connect to another; an update of metadata that was asked for is never slept over; a connection that has just ended is
-not handed out; and connections receive as `frames.py` tells.
+not handed out; a broker that is away is tried with growing pauses; and connections receive as `frames.py` tells.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from streamkit.kafka.frames import receive_whole
 from streamkit.kafka.outage import Outage
+from streamkit.kafka.reconnects import Reconnects
 
 # Where the client keeps the connection by which it found the cluster, until it knows a broker that is up.
 _BOOTSTRAP = ("bootstrap", ConnectionGroup.DEFAULT)
@@ -27,6 +28,7 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._outage = Outage(str(arguments.get("bootstrap_servers", "")))
+        self._reconnects = Reconnects()
         self._locks: WeakValueDictionary[tuple[Any, int], asyncio.Lock] = WeakValueDictionary()
 
     def connected(self, node_id: int, group: int) -> Any | None:
@@ -47,11 +49,17 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
         return asyncio.Lock()
 
     async def _get_conn(self, node_id: Any, **how: Any) -> Any:
-        lock = self._locks.setdefault((node_id, how.get("group", ConnectionGroup.DEFAULT)), asyncio.Lock())
+        group = how.get("group", ConnectionGroup.DEFAULT)
+        lock = self._locks.setdefault((node_id, group), asyncio.Lock())
         async with lock:
+            if self.connected(node_id, group) is None and not self._reconnects.is_due(node_id):
+                return None
             connection = await super()._get_conn(node_id, **how)
-        if connection is not None:
-            receive_whole(connection)
+        if connection is None:
+            self._reconnects.failed(node_id)
+            return None
+        self._reconnects.succeeded(node_id)
+        receive_whole(connection)
         return connection
 
     def force_metadata_update(self) -> Any:

@@ -1,0 +1,96 @@
+import asyncio
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import NodeNotReadyError
+
+from streamkit.kafka import client as under_test
+from streamkit.kafka.client import Client
+from streamkit.kafka.reconnects import PAUSE_FIRST_S, PAUSE_LAST_S, SPREAD, Reconnects
+
+MINUTE_S = 60.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def attempts(reconnects: Reconnects, clock: Clock, seconds: float) -> list[float]:
+    """When a broker that stays away is tried, by somebody who asks all the time."""
+    tried = []
+    until_s = clock.now_s + seconds
+    while clock.now_s < until_s:
+        if reconnects.is_due(1):
+            tried.append(clock.now_s)
+            reconnects.failed(1)
+        clock.now_s += 0.001
+    return tried
+
+
+def test_pauses_grow_to_about_a_second() -> None:
+    clock = Clock()
+    tried = attempts(Reconnects(clock), clock, MINUTE_S)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert pauses[0] <= PAUSE_FIRST_S * (1 + SPREAD) + 0.002
+    assert pauses[-1] >= PAUSE_LAST_S * (1 - SPREAD)
+    assert len(tried) <= MINUTE_S / (PAUSE_LAST_S * (1 - SPREAD)) + 5
+
+
+def test_a_broker_that_came_back_is_tried_at_once_the_next_time() -> None:
+    clock = Clock()
+    reconnects = Reconnects(clock)
+    attempts(reconnects, clock, MINUTE_S)
+    reconnects.succeeded(1)
+    assert reconnects.is_due(1)
+    reconnects.failed(1)
+    clock.now_s += PAUSE_FIRST_S * (1 + SPREAD)
+    assert reconnects.is_due(1)
+
+
+def test_others_are_not_kept_waiting() -> None:
+    reconnects = Reconnects(Clock())
+    reconnects.failed(1)
+    assert not reconnects.is_due(1)
+    assert reconnects.is_due(2)
+
+
+def test_attempts_at_the_same_time_count_as_one() -> None:
+    clock = Clock()
+    reconnects = Reconnects(clock)
+    for _ in range(20):
+        reconnects.failed(1)
+    clock.now_s += PAUSE_FIRST_S * (1 + SPREAD)
+    assert reconnects.is_due(1)
+
+
+async def test_all_lanes_together_try_a_broker_that_is_away_once_per_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, tried = Clock(), []
+    up = False
+
+    async def connect(_self: AIOKafkaClient, node_id: int, **how: int) -> object | None:
+        tried.append((node_id, how["group"]))
+        return SimpleNamespace(connected=lambda: True) if up else None
+
+    monkeypatch.setattr(AIOKafkaClient, "_get_conn", connect)
+    monkeypatch.setattr(under_test, "receive_whole", lambda _connection: None)
+    client = Client(bootstrap_servers="127.0.0.1:9")
+    client._reconnects = Reconnects(clock)
+    while clock.now_s < 100.0 + MINUTE_S:
+        for lane in range(8):
+            with pytest.raises(NodeNotReadyError):
+                await client.connect(1, lane)
+        clock.now_s += 0.05
+        await asyncio.sleep(0)
+    assert len(tried) <= MINUTE_S / (PAUSE_LAST_S * (1 - SPREAD)) + 5
+    up = True
+    clock.now_s += PAUSE_LAST_S * (1 + SPREAD)
+    for lane in range(8):
+        assert await client.connect(1, lane)
