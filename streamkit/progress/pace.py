@@ -2,6 +2,7 @@
 
 What users' code costs is not known before it has run: two microseconds or twenty-five milliseconds. So the first chunk is
 small and the next ones grow while they stay within their aim; the clock is looked at once per chunk, never per record.
+Only where a chunk has once taken too long, nothing is run together with anything else (`runtime/singly.py`).
 """
 
 # What a chunk should take at most: a tenth of a turn, so that a turn ends soon after its time is over.
@@ -15,13 +16,26 @@ CHUNK_FIRST = 1
 class Pace:
     """The size of the next chunk, learnt from what the last ones took."""
 
-    __slots__ = ("size",)
+    __slots__ = ("is_single", "size")
 
     def __init__(self) -> None:
         self.size = CHUNK_FIRST
+        # True while chunks are of one.
+        self.is_single = False
+
+    def keep_single(self) -> None:
+        """From now on everything is run by itself."""
+        self.is_single = True
+        self.size = 1
+
+    def grow_again(self) -> None:
+        """Chunks may grow, from one on."""
+        self.is_single = False
 
     def learn(self, count: int, took_ms: int) -> None:
         """So many took so long. Only a chunk that was full says that a larger one would fit too."""
+        if self.is_single:
+            return
         if took_ms > CHUNK_MS:
             self.size = max(1, count * CHUNK_MS // took_ms)
         elif count >= self.size:

@@ -119,7 +119,7 @@ class TaskClock:
         self.now_ms = now_ms
         self._elapsed_ms = elapsed_ms
         # How many timers fire before the next look at the clock, and when it says that it is enough for this turn.
-        self._pace = Pace()
+        self.pace = Pace()
         self._turn_ends_ms = 0
         self.watermark = state.watermark
         self.fired = state.fired
@@ -273,18 +273,19 @@ class TaskClock:
 
     def _fire(self, step: StepTimers, up_to: int, limit: int) -> int:
         """Fire timers of one step, as long as the turn lasts; returns what is left of the limit."""
-        pace = self._pace
+        pace = self.pace
         self.is_firing = True
         self.is_ringing_out = not step.is_event and up_to == MAX_TIME
         try:
             while limit > 0 and step.cells.next_due <= up_to:
                 began_ms = self._elapsed_ms()
-                if began_ms >= self._turn_ends_ms:
-                    return 0
                 chunk = min(limit, pace.size)
                 fired = self._fire_chunk(step, up_to, chunk)
                 limit -= fired
-                pace.learn(fired, self._elapsed_ms() - began_ms)
+                ended_ms = self._elapsed_ms()
+                pace.learn(fired, ended_ms - began_ms)
+                if ended_ms >= self._turn_ends_ms:
+                    return 0  # also if none is left: what comes next is for another turn
                 if fired < chunk:
                     break
         finally:

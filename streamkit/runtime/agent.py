@@ -214,6 +214,8 @@ class Agent:
         elif self.roster.is_finished:
             log.info("all input has ended")
             self.stop()
+        elif self._pulse.is_hurried:
+            await asyncio.sleep(0)  # timers took their turn
 
     async def _commit(self) -> None:
         self._rhythm.end_span()

@@ -222,15 +222,18 @@ def begin_slice(clock: TaskClock, topic: str, rules: TimeRules) -> bool:
     return not rules.is_timed or clock.advance(TIMERS_AT_ONCE)
 
 
-def end_slice(clock: TaskClock, topic: str, rules: TimeRules) -> None:
-    """After records of a topic were run: the last one brings its event time too."""
+def end_slice(clock: TaskClock, topic: str, rules: TimeRules, *, is_single: bool = False) -> None:
+    """After records of a topic were run: the last one brings its event time too.
+
+    If they are run singly, what it makes due fires in a turn of its own, before the next one.
+    """
     if not rules.is_timed:
         return
     source = clock.sources.get(topic)
     if source is not None and source.in_hand is not None:
         source.observe_in_hand()
     if not clock.is_single:  # else what it makes due is for the next span
-        clock.advance(TIMERS_AT_ONCE)
+        clock.advance(0 if is_single or clock.pace.is_single else TIMERS_AT_ONCE)
 
 
 def signal_due(clock: TaskClock, rules: TimeRules, readers: int, writers: int) -> Signal | None:

@@ -134,21 +134,25 @@ class Committer:
         A chain is bound from its end, so what was registered last stands first and may still push into the others.
         """
         pace = Pace()
-        ends_ms = self._clocks.elapsed_ms() + TURN_MS
+        if task.singly.results:
+            pace.keep_single()
+        began_ms = self._clocks.elapsed_ms()
+        ends_ms = began_ms + TURN_MS
         for held, following in reversed(task.chain.held):
             results = list(held.take())
             at = 0
             while at < len(results):
-                began_ms = self._clocks.elapsed_ms()
-                if began_ms >= ends_ms:
-                    yield
-                    began_ms = self._clocks.elapsed_ms()
-                    ends_ms = began_ms + TURN_MS
                 chunk = results[at : at + pace.size]
                 with guarded(task.careful):
                     self._send_all_on(task, chunk, following)
                 at += len(chunk)
-                pace.learn(len(chunk), self._clocks.elapsed_ms() - began_ms)
+                now_ms = self._clocks.elapsed_ms()
+                pace.learn(len(chunk), now_ms - began_ms)
+                if now_ms >= ends_ms:
+                    yield
+                    now_ms = self._clocks.elapsed_ms()
+                    ends_ms = now_ms + TURN_MS
+                began_ms = now_ms
 
     def _send_all_on(
         self, task: Task, results: Iterable[tuple[bytes | None, Any, int]], following: Push

@@ -63,7 +63,7 @@ class Intake(ABC):
             return None
         verdict = self._run_records(min(limit, task.pace.size), failures)
         if verdict is None:
-            end_slice(task.clock, topic, task.rules)
+            end_slice(task.clock, topic, task.rules, is_single=task.pace.is_single)
         return verdict
 
     def _run_one(self, record: LogRecord) -> None:

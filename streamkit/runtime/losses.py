@@ -2,8 +2,9 @@
 
 A step that never returns takes its process with it, and the next one would begin with the same record. So every such loss
 is written down before the process ends, in a small file beside the worker's slot; a record that was at fault as often as the
-error policy has patience is condemned: it is set aside without being run. After a day it is forgotten: by then the code,
-or whatever it waited for, may be another.
+error policy has patience is condemned: it is set aside without being run. A chunk that took too long without anybody's fault
+is written down as well, and counts for nothing. Whatever is known and not condemned is run singly (`runtime/singly.py`), so that
+it has all the time that it may take. After a day it is forgotten: by then the code, or whatever it waited for, may be another.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +31,10 @@ Name = tuple[str, int, int, str, str, bytes, int, bytes]
 
 
 class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One record, by its place, or one timer, by its task; how often it has held the loop for too long."""
+    """One record, by its place, or one timer or held-back results, by their task; how often it held the loop too long.
+
+    None at all: it was in hand when a chunk that it was part of had lasted too long.
+    """
 
     topic: str
     partition: int
@@ -89,31 +93,52 @@ class Losses:
 
     def note(self, where: Whereabouts, limit_s: float, is_past: Callable[[TopicPartition, int], bool]) -> int:
         """Count one more loss and write it down; `is_past` knows what needs no counting any more. Returns the count."""
-        new = self._loss(where, limit_s)
+        return self._write([self._loss(where, limit_s, count=1)], is_past)
+
+    def note_chunk(
+        self, where: Whereabouts, limit_s: float, is_past: Callable[[TopicPartition, int], bool]
+    ) -> None:
+        """Write down where a chunk was that took too long, and of which nothing alone is to blame."""
+        new = [self._loss(where, limit_s, count=0)]
+        if where.timer is not None and where.partition is not None:
+            # Each record of the chunk may have made some timers due.
+            record = msgspec.structs.replace(where, timer=None, store="")
+            new.append(self._loss(record, limit_s, count=0))
+        self._write(new, is_past)
+
+    def _write(self, new: list[Loss], is_past: Callable[[TopicPartition, int], bool]) -> int:
+        """Add to what is known; returns the count of the last."""
         own, others = self._read()
-        before = own.pop(new.name, None)
-        new = msgspec.structs.replace(new, count=1 + (before.count if before is not None else 0))
+        for loss in new:
+            before = own.pop(loss.name, None)
+            count = loss.count + (before.count if before is not None else 0)
+            own[loss.name] = msgspec.structs.replace(loss, count=count)
+        names = {loss.name for loss in new}
         kept = [
             each
             for each in own.values()
-            if each.offset < 0 or not is_past(TopicPartition(each.topic, each.partition), each.offset)
+            if each.name in names
+            or each.offset < 0
+            or not is_past(TopicPartition(each.topic, each.partition), each.offset)
         ]
         try:
-            self._notebook.write_losses(msgspec.json.encode([*kept, new][-KEPT_MAX:]))
+            self._notebook.write_losses(msgspec.json.encode(kept[-KEPT_MAX:]))
         except OSError as error:
             log.warning("a loss could not be written down", error=str(error))
-        return new.count + (others[new.name].count if new.name in others else 0)
+        last = new[-1].name
+        return own[last].count + (others[last].count if last in others else 0)
 
-    def _loss(self, where: Whereabouts, limit_s: float) -> Loss:
+    def _loss(self, where: Whereabouts, limit_s: float, count: int) -> Loss:
         timer, task = where.timer or Timer(b"", 0, b""), where.task
-        at = where.partition or TopicPartition("", task.partition if task is not None else -1)
+        at = None if where.timer is not None else where.partition
+        at = at or TopicPartition("", task.partition if task is not None else -1)
         return Loss(
             topic=at.topic,
             partition=at.partition,
-            offset=where.offset,
+            offset=where.offset if at.topic else -1,
             stage=task.stage if task is not None else "",
             step=where.step,
-            count=1,
+            count=count,
             at_ms=self._now_ms(),
             limit_s=limit_s,
             store=where.store,
@@ -133,6 +158,18 @@ class Losses:
                 task.condemned_timers[loss.store, timer] = loss.reason
             elif loss.offset >= 0 and at in task.inputs:
                 task.condemned.setdefault(at, {})[loss.offset] = loss.reason
+
+    def slow_down(self, task: Task) -> None:
+        """Tell a new task what it has to run singly: all that is known of it, and not condemned."""
+        for loss in self._all():
+            at = TopicPartition(loss.topic, loss.partition)
+            if loss.count >= self._tries:
+                continue
+            if loss.offset >= 0 and at in task.inputs:
+                task.singly.records_until(at, loss.offset)
+            elif not loss.topic and (loss.stage, loss.partition) == tuple(task.id):
+                task.singly.timers = task.singly.timers or bool(loss.store)
+                task.singly.results = task.singly.results or not loss.store
 
     @property
     def was_handed(self) -> bool:

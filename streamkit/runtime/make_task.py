@@ -30,6 +30,7 @@ class TaskMaker:
         task = Task(task_id, stage, inputs, self._rules, self._failures.put_timer_aside, self._make_careful)
         task.tell = self._committer.tell
         self._losses.condemn(task)
+        self._losses.slow_down(task)
         return task
 
     def _make_careful(self, task: Task) -> Careful:

@@ -20,6 +20,7 @@ from streamkit.runtime.careful import Careful
 from streamkit.runtime.chain import Chain, TaskScope, bind
 from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.identity import PlanIdentity
+from streamkit.runtime.singly import Singly
 from streamkit.runtime.time_rules import TimeRules
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
@@ -136,6 +137,7 @@ class Task:
         self.wake_at = 0.0
         # How many of its records are run at a time.
         self.pace = Pace()
+        self.singly = Singly(self.pace)
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
         self.announced = False
         # Failures in a row, of the task or of the record that it is stuck at: the waiting time grows with them.
@@ -177,6 +179,7 @@ class Task:
         """Take over what was restored and begin to run."""
         self._state = restored.state
         self.committed = dict(restored.positions)
+        self.singly.passed(self.committed)
         self.unread = restored.unread
         self.committed_clock = restored.clock
         self.committed_span = restored.span
@@ -201,6 +204,8 @@ class Task:
         if (self.condemned_timers or self.is_suspect) and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._clock.on_awake(self._tell_awake)
+        if self.singly.timers:
+            self._clock.pace.keep_single()
         self._chain = bind(
             self.stage, TaskScope(self.id.partition, self.state, self._clock, self.rules, outputs)
         )
@@ -253,6 +258,7 @@ class Task:
         self.committed_clock = clock
         self.committed_span = span
         self.announced = True
+        self.singly.passed(positions)
         self.muted.clear()
         for what in self.timers_set_aside:
             self.condemned_timers.pop(what, None)

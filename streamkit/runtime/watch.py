@@ -133,10 +133,22 @@ class Watch:
             processing_max_s=self._limit_s,
             line=where.line,
         )
-        if hold.where is not None and now_s - hold.where_since_s >= self._limit_s / 2:
+        self._write_down(hold, now_s)
+        self._membership.abandon()
+
+    def _write_down(self, hold: Hold, now_s: float) -> None:
+        """Count it against what is in hand, if that was so for long; else remember where the chunk was."""
+        where = hold.where
+        if where is None:
+            return
+        if now_s - hold.where_since_s >= self._limit_s / 2 and not where.is_result:
             count = self._losses.note(where, self._limit_s, self._is_past)
             log.warning("a loss is counted against it", in_hand=where.in_hand, losses=count)
-        self._membership.abandon()
+        else:
+            self._losses.note_chunk(where, self._limit_s, self._is_past)
+            log.warning(
+                "nothing alone is to blame: up to here it is run one at a time", in_hand=where.in_hand
+            )
 
     def _is_worth_waiting(self, hold: Hold, now_s: float) -> bool:
         """Whether a loop that was given up has time left to come back."""

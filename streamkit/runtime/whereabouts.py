@@ -11,6 +11,7 @@ import msgspec
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.fused import is_loop, step_at
 from streamkit.progress.task_clock import TaskClock
+from streamkit.runtime.commit import Committer
 from streamkit.runtime.ingest import Intake
 from streamkit.runtime.pulse import Pulse
 from streamkit.state.timers import Timer
@@ -18,13 +19,17 @@ from streamkit.state.timers import Timer
 _RUN_SLICE = Intake.run_slice.__code__
 _BEAT = Pulse._beat.__code__  # noqa: SLF001 - the frame in which timers fire without a record
 _FIRE = TaskClock._fire_chunk.__code__  # noqa: SLF001 - the frame that has the timer in hand
+_SEND_ON = Committer._send_all_on.__code__  # noqa: SLF001 - the frame that sends held-back results on
 
 # What holds the loop when it is no step: a generator of watermarks, a client, the disk.
 NO_STEP = ""
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """The step at work, and what it has in hand: a record at its place, a timer of a task, or neither."""
+    """The step at work, and what it has in hand: a record at its place, a timer, a held-back result, or neither.
+
+    A timer may have come due in front of a record, whose place is then known too.
+    """
 
     step: str = NO_STEP
     partition: TopicPartition | None = None
@@ -33,6 +38,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
     task: TaskId | None = None
     store: str = ""
     timer: Timer | None = None
+    is_result: bool = False
     # The innermost line of code, for a person.
     line: str = ""
 
@@ -41,6 +47,8 @@ class Whereabouts(msgspec.Struct, frozen=True):
         """What it has in hand, in words."""
         if self.timer is not None:
             return f"a timer of task {self.task} for {self.timer.time}"
+        if self.is_result:
+            return f"a result that task {self.task} held back"
         if self.partition is None:
             return "no record"
         if self.offset < 0:
@@ -60,9 +68,11 @@ def whereabouts(innermost: FrameType | None) -> Whereabouts | None:
     if found.task is None:
         return None
     line = f"{innermost.f_code.co_filename}:{innermost.f_lineno} in {innermost.f_code.co_name}"
-    if found.timer is not None:
-        return Whereabouts(found.step, task=found.task, store=found.store, timer=found.timer, line=line)
-    return Whereabouts(found.step, found.partition, found.offset, task=found.task, line=line)
+    # A timer that no record has made due stands alone.
+    partition = found.partition if found.timer is None or found.is_in_loop else None
+    return Whereabouts(
+        found.step, partition, found.offset, found.task, found.store, found.timer, found.is_result, line
+    )
 
 
 class _Found:
@@ -75,6 +85,8 @@ class _Found:
         self.task: TaskId | None = None
         self.store = ""
         self.timer: Timer | None = None
+        self.is_result = False
+        self.is_in_loop = False
         self.is_complete = False
 
     def see(self, frame: FrameType) -> None:
@@ -84,9 +96,11 @@ class _Found:
         if code is _FIRE and "timer" in frame.f_locals:
             self.store, self.timer = frame.f_locals["step"].store, frame.f_locals["timer"]
         elif is_loop(frame) and "record" in frame.f_locals:
-            self.offset = frame.f_locals["record"].offset
+            self.offset, self.is_in_loop = frame.f_locals["record"].offset, True
         elif code is _RUN_SLICE:
             intake: Intake = frame.f_locals["self"]
             self.partition, self.task, self.is_complete = intake.partition, intake.task.id, True
         elif code is _BEAT:
             self.task, self.is_complete = frame.f_locals["task"].id, True
+        elif code is _SEND_ON:
+            self.task, self.is_complete, self.is_result = frame.f_locals["task"].id, True, True

@@ -1,5 +1,6 @@
 """Blocking code on a real broker: it costs time and nothing else, unless it never ends."""
 
+import json
 import os
 import signal
 import time
@@ -137,6 +138,23 @@ def test_a_record_that_outlasts_its_limit_becomes_a_dead_letter_and_the_others_a
     held = run.events("a step holds the event loop for too long: leaving the group")
     place = f"{space.views}[{int(letter['streamkit.partition'])}]@{int(letter['streamkit.offset'])}"
     assert [(line["step"], line["in_hand"]) for line in held] == [("fetch", place)] * 2
+
+
+def test_records_that_outlast_the_limit_only_together_are_all_processed_once(space) -> None:
+    """Quick ones let a chunk grow, and at each start to the same size; the slow ones in it take two limits."""
+    write_pipeline(space, "0.7 if view.page.startswith('slow') else 0.0")
+    space.extra["STREAMKIT_PROCESSING_MAX_S"] = "2"
+    produce(space, [*["fine"] * 126, *["slower"] * 12, *["fine"] * 126])
+    arrivals = Arrivals(space, space.counts)
+    with running(space) as run:
+        arrivals.take(run, 264)
+        os.kill(run.process.pid, signal.SIGTERM)
+        assert run.process.wait(LIMIT_S) == 0
+    arrivals.close()
+    assert sorted(arrivals.values.values()) == [b"4"] * 252 + [b"6"] * 12
+    assert run.events("nothing alone is to blame: up to here it is run one at a time")
+    report = json.loads(space.run("offsets", "show", space.target, "-o", "json").stdout)
+    assert report["lag_records"] == 0
 
 
 def test_a_step_that_never_returns_ends_its_process_and_then_as_a_dead_letter(space) -> None:

@@ -137,6 +137,56 @@ def test_a_record_that_was_handed_over_is_known_as_one(tmp_path: Path) -> None:
     assert condemned(losses(slot)) == {}
 
 
+def slowed(known: Losses) -> Task:
+    stage = _mapping().plan().stages[0]
+    task = Task(TaskId("stage", 0), stage, {AT: stage.inputs[0]})
+    known.slow_down(task)
+    return task
+
+
+def test_a_chunk_without_a_culprit_never_condemns_and_is_run_singly(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    for _ in range(5):
+        losses(slot).note_chunk(record(7), 1.0, never)
+    assert condemned(losses(slot)) == {}
+    task = slowed(losses(slot))
+    assert task.pace.is_single
+    task.singly.passed({AT: 7})
+    assert task.pace.is_single
+    task.singly.passed({AT: 8})
+    assert not task.pace.is_single
+    assert not slowed(losses(slot, now_ms=NOW_MS + KEPT_MS + 1)).pace.is_single
+
+
+def test_a_chunk_takes_nothing_from_the_count_of_its_record(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    assert losses(slot).note(record(7), 1.0, never) == 1
+    assert slowed(losses(slot)).pace.is_single  # the next time it is measured alone
+    losses(slot).note_chunk(record(7), 1.0, never)
+    assert losses(slot).note(record(7), 1.0, never) == 2
+    assert list(condemned(losses(slot))) == [7]
+    assert not slowed(losses(slot)).pace.is_single
+
+
+def test_timers_and_results_are_slowed_down_by_their_task(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    stage = _mapping().plan().stages[0]
+    timer = Timer(b"k", 12, b"")
+    in_front = Whereabouts("step", AT, 7, TaskId("stage", 0), "store", timer)
+    losses(slot).note_chunk(in_front, 1.0, never)
+    task = slowed(losses(slot))
+    assert (task.singly.timers, task.singly.results) == (True, False)
+    assert task.pace.is_single  # each record of the chunk may have made some of them due
+    losses(slot).note_chunk(Whereabouts("step", task=TaskId("stage", 0), is_result=True), 1.0, never)
+    assert slowed(losses(slot)).singly.results
+    other = Task(TaskId("stage", 1), stage, {})
+    losses(slot).slow_down(other)
+    assert (other.singly.timers, other.singly.results, other.pace.is_single) == (False, False, False)
+    assert not losses(slot).was_handed
+    losses(slot).note_chunk(record(-1), 1.0, never)  # read from their topic, they have places
+    assert losses(slot).was_handed
+
+
 def _lose(harness: Harness, offset: int) -> None:
     """As if the worker had died of this record twice."""
     for _ in range(2):

@@ -64,6 +64,18 @@ def test_a_chunk_begins_small_and_grows_while_it_is_quick() -> None:
     assert pace.size == 2
 
 
+def test_a_chunk_of_one_stays_one_until_it_may_grow_again() -> None:
+    pace = Pace()
+    pace.learn(CHUNK_FIRST, 0)
+    pace.keep_single()
+    for _ in range(10):
+        pace.learn(1, 0)
+    assert pace.size == 1
+    pace.grow_again()
+    pace.learn(1, 0)
+    assert pace.size == 2
+
+
 def test_slow_records_give_the_loop_back_after_a_turn(turns_ms: list[float]) -> None:
     with Harness(mapping(), partitions=1) as harness:
         harness.send(WORDS, *[""] * 200)

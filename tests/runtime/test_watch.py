@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -135,7 +136,8 @@ def test_a_record_that_has_just_come_into_hand_is_not_to_blame() -> None:
     rig.in_hand = lambda now_s: record(int(now_s) // 2)
     rig.look_until(LIMIT_S + 3)
     assert rig.group.left == 1
-    assert rig.notes.data == b""
+    (noted,) = msgspec.json.decode(rig.notes.data)
+    assert (noted["offset"], noted["count"]) == (5, 0)
 
 
 def test_what_held_the_loop_last_is_remembered_for_the_log() -> None:

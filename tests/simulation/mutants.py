@@ -178,6 +178,7 @@ MUTANTS = (
     Mutant("turns bounded by count alone", work.turns_bounded_by_count_alone, Family.SLOW + 4, BACKLOGS),
     Mutant("heartbeats wait for the loop", work.heartbeats_wait_for_the_loop, Family.SLOW, UNDISTURBED),
     Mutant("tried for ever", work.tried_for_ever, Family.SLOW + 5, UNDISTURBED),
+    Mutant("never singly", work.never_singly, Family.SLOW + 318),
     Mutant("growth not noticed", growth.growth_not_noticed, Family.GROWING + 3),
 )
 

@@ -21,6 +21,8 @@ DEPLOYED_SEEDS = 100
 FAILING_SEEDS = 100
 SLOW_SEEDS = 60
 SLOW_CHUNK = 20
+# A chunk that outlasts its limit, of records of which none does.
+SLOW_CHUNKS = (318,)
 REFUSING_SEEDS = 100
 GROWING_SEEDS = 100
 CHUNK = 50
@@ -71,6 +73,11 @@ def test_many_records_that_fail_hold_under_every_fault(start: int) -> None:
 @pytest.mark.parametrize("start", range(Family.SLOW, Family.SLOW + SLOW_SEEDS, SLOW_CHUNK))
 def test_records_that_take_time_end_and_keep_no_worker_from_its_work(start: int) -> None:
     hold(range(start, start + SLOW_CHUNK))
+
+
+@pytest.mark.parametrize("number", SLOW_CHUNKS)
+def test_a_chunk_that_nobody_is_to_blame_for_is_not_run_for_ever(number: int) -> None:
+    hold(range(Family.SLOW + number, Family.SLOW + number + 1))
 
 
 @pytest.mark.parametrize("start", range(Family.REFUSING, Family.REFUSING + REFUSING_SEEDS, CHUNK))

@@ -1,0 +1,35 @@
+"""singly: where a task runs its records, timers or held-back results one at a time.
+
+A chunk grows on quick records, and may then hold several of which none takes too long and all together do. Nobody is to
+blame for that, but whoever comes next would cut the same chunk again. So its place is written down (`runtime/losses.py`),
+and up to there a task runs one record at a time: a turn ends soon after a slow one, and what is done is committed.
+"""
+
+from collections.abc import Mapping
+
+from streamkit.model.ids import TopicPartition
+from streamkit.progress.pace import Pace
+
+
+class Singly:
+    """What one task must not run in chunks."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        # For each partition the last record up to which they come one by one.
+        self._until: dict[TopicPartition, int] = {}
+        # Their places are not in an order that positions tell: as long as the note is kept. It costs a look at the clock each.
+        self.timers = False
+        self.results = False
+
+    def records_until(self, partition: TopicPartition, offset: int) -> None:
+        """Run records one at a time until this one is committed."""
+        self._until[partition] = max(offset, self._until.get(partition, 0))
+        self._pace.keep_single()
+
+    def passed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Everything before these positions is committed."""
+        if self._until:
+            self._until = {at: last for at, last in self._until.items() if positions.get(at, 0) <= last}
+            if not self._until:
+                self._pace.grow_again()
