@@ -146,7 +146,7 @@ def test_records_that_outlast_the_limit_only_together_are_all_processed_once(spa
     space.extra["STREAMKIT_PROCESSING_MAX_S"] = "2"
     produce(space, [*["fine"] * 126, *["slower"] * 12, *["fine"] * 126])
     arrivals = Arrivals(space, space.counts)
-    with running(space) as run:
+    with running(space, "--workers", "2") as run:
         arrivals.take(run, 264)
         os.kill(run.process.pid, signal.SIGTERM)
         assert run.process.wait(LIMIT_S) == 0
