@@ -37,7 +37,7 @@ def test_every_error_has_a_code_of_its_own_and_says_who_acts():
         importlib.import_module(module.name)
     classes = [each for each in all_below(StreamkitError) if each.__module__.startswith("streamkit.")]
     codes = [each.code for each in classes if "code" in vars(each)]
-    assert {"SK130", "SK500", "SK501"} <= set(codes)  # whichever file they are in
+    assert {"SK320", "SK500", "SK501"} <= set(codes)  # whichever file they are in
     assert sorted(set(codes)) == sorted(codes)
     assert all(each.__doc__ for each in classes)
 

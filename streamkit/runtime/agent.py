@@ -30,7 +30,7 @@ from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
 from streamkit.runtime.routes import Routes
-from streamkit.runtime.supervisor import Backoff, retried
+from streamkit.runtime.supervisor import Backoff, Tries, retried
 from streamkit.runtime.task import Life, Task
 from streamkit.runtime.time_rules import rules_of
 from streamkit.runtime.turns import Turns
@@ -70,7 +70,7 @@ class Agent:
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._writer_life = WriterLife(parts, self._retirement, self._backoff)
-        self._doubts = Backoff(parts.settings)
+        self._doubts, self._tries = Backoff(parts.settings), Tries()
         self._advances_at_doubt = -1
         self._is_transactional = parts.settings.guarantee == "exactly_once"
         self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
@@ -143,7 +143,7 @@ class Agent:
                     self.roster.damages.found(error, self.roster.tasks.values())
                     await self._recover()
                 except (Retry, EncodeError) as error:  # a commit in doubt, or a disk that is full
-                    log.warning("going back to the commit records", error=str(error))
+                    self._tries.tell("going back to the commit records", error)
                     await self._recover()
             await self._drain()
         finally:
@@ -321,6 +321,7 @@ class Agent:
             await asyncio.sleep(self._doubts.next_delay_s())
         else:
             self._doubts.reset()
+            self._tries.reset()
         self._advances_at_doubt = self._committer.advances
 
     async def _go_back(self) -> None:

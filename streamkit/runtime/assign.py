@@ -24,9 +24,9 @@ from streamkit.runtime.damage import DAMAGES_MAX, Damages, for_good
 from streamkit.runtime.declined import Declined, is_newcomer
 from streamkit.runtime.identity import identify
 from streamkit.runtime.persist import Persistence
-from streamkit.runtime.restore import Ownership, Restoring, StaleStore, local_name
+from streamkit.runtime.restore import Ownership, Restoring, local_name
 from streamkit.runtime.retire import Retirement
-from streamkit.runtime.supervisor import Backoff
+from streamkit.runtime.supervisor import Backoff, Tries
 from streamkit.runtime.task import Life, Restored, Task
 from streamkit.state.task_state import TaskState
 
@@ -156,7 +156,7 @@ class Roster:
 
     async def _restore(self, task: Task, ownership: Ownership) -> Restored:
         """Restore, again and again while the reason is a passing one."""
-        backoff = Backoff(self._settings)
+        backoff, tries = Backoff(self._settings), Tries()
         loop = asyncio.get_running_loop()
         disagreeing_since: float | None = None
         damages = 0
@@ -172,13 +172,11 @@ class Roster:
                 if loop.time() - disagreeing_since >= DISAGREEMENT_S:
                     raise error.for_good() from error
                 await asyncio.sleep(backoff.next_delay_s())
-            except StaleStore as stale:
-                self._persistence.discard(stale.name)
             except StateCorrupt as error:
                 damages += 1
                 await self._set_aside(task, error, damages)
             except Retry as error:
-                log.warning("restore will be tried again", task=str(task.id), error=str(error))
+                tries.tell("restore will be tried again", error, task=str(task.id))
                 await asyncio.sleep(backoff.next_delay_s())
 
     async def _set_aside(self, task: Task, error: StateCorrupt, times: int) -> None:

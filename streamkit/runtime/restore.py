@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from streamkit.errors import Retry, StateInUse
+from streamkit.errors import Retry, StateCorrupt, StateInUse
 from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgotten, require_records
@@ -288,14 +288,13 @@ class Restoring:
         )
 
 
-class StaleStore(Retry):
+class StaleStore(StateCorrupt):
     """The local state belongs to an earlier changelog of the same name; it must be discarded and restored anew."""
 
-    code = "SK130"
+    code = "SK320"
 
     def __init__(self, name: str) -> None:
         super().__init__(f'local state "{name}" belongs to a changelog that was deleted')
-        self.name = name
 
 
 def local_name(task: TaskId) -> str:

@@ -1,4 +1,4 @@
-"""supervisor: how long to wait before what failed is tried again."""
+"""supervisor: how long to wait before what failed is tried again, and how often to tell of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,6 +12,11 @@ from streamkit.errors import Retry
 R = TypeVar("R")
 
 log = structlog.get_logger()
+
+# What has not passed by then will hardly pass by itself.
+LASTING_S = 300.0
+# With the longest of the usual delays, 30 s, about an hour.
+TOLD_EVERY = 128
 
 
 class Backoff:
@@ -33,15 +38,42 @@ class Backoff:
         self._failures = 0
 
 
+class Tries:
+    """Counts failures that nobody but time, or a person elsewhere, can mend, and tells of them more and more seldom.
+
+    What may pass is tried for as long as the worker lives; a person hears of it as an error once it has lasted.
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._since_s = 0.0
+
+    def tell(self, event: str, error: BaseException, **fields: object) -> None:
+        """One more failure: the first, second, fourth, eighth and so on are told, and one in an hour at least."""
+        now_s = asyncio.get_running_loop().time()
+        if self._failures == 0:
+            self._since_s = now_s
+        self._failures += 1
+        if self._failures & (self._failures - 1) and self._failures % TOLD_EVERY:
+            return
+        lasts_s = round(now_s - self._since_s)
+        say = log.error if lasts_s >= LASTING_S else log.warning
+        say(event, error=str(error), failures=self._failures, lasts_s=lasts_s, **fields)
+
+    def reset(self) -> None:
+        """Something succeeded."""
+        self._failures = 0
+
+
 async def retried(backoff: Backoff, action: Callable[[], Awaitable[R]]) -> R:
-    """Do it again, later each time, while the reason to fail is a passing one."""
+    """Do it again, later each time, while the reason to fail is a passing one; `Tries` says who hears of it."""
+    tries = Tries()
     while True:
         try:
             result = await action()
         except Retry as error:
-            delay_s = backoff.next_delay_s()
-            log.warning("will be tried again", error=str(error), seconds=delay_s)
-            await asyncio.sleep(delay_s)
+            tries.tell("will be tried again", error)
+            await asyncio.sleep(backoff.next_delay_s())
         else:
             backoff.reset()
             return result

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from streamkit.errors import StateCorrupt
 from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime import damage
+from streamkit.runtime import damage, restore
 from streamkit.runtime.damage import DAMAGES_MAX, StateDamaged
 from streamkit.runtime.task import Task
 from streamkit.state.keys import RESERVED_PREFIX
@@ -210,3 +210,19 @@ def test_the_error_of_a_read_names_the_key() -> None:
         with pytest.raises(StateCorrupt, match="home"):
             cells.load(b"home")
         harness.run()
+
+
+def test_local_state_of_another_changelog_that_cannot_be_discarded_ends_with_a_person(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before, it was tried again for ever, without a pause and without a word."""
+    with Harness(counting(), partitions=1) as harness:
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        harness.crash()
+        births = iter(range(10**9))
+        monkeypatch.setattr(restore, "birth_of", lambda _store: f"another {next(births)}")
+        begun = harness.now_ms
+        with pytest.raises(StateDamaged, match="belongs to a changelog that was deleted"):
+            harness.restart()
+        assert harness.now_ms - begun > 1000  # it has waited between the tries
