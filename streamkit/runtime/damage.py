@@ -36,6 +36,18 @@ class StateDamaged(Misconfigured):
     code = "SK570"
 
 
+class SlowRestore(StateCorrupt):
+    """A restore took so long that the changelog may have forgotten deletions meanwhile: begin anew with an empty store."""
+
+    code = "SK330"
+
+    def __init__(self, took_s: int) -> None:
+        super().__init__(
+            f"restoring took {took_s} s, longer than the changelog is sure to keep what was deleted in it",
+            hint="the worker stood still, or its disk is too slow for its state: look at both, then start it again",
+        )
+
+
 class Damages:
     """Counts how often the state of each task could not be read while it ran."""
 
@@ -77,14 +89,16 @@ class Damages:
 def for_good(error: StateCorrupt, task: Task | None) -> StateDamaged:
     """What a person is told when restoring has not helped."""
     changelog = "the changelog" if task is None else str(task.changelog)
+    cure = (
+        "the disk of this host does not keep what it is given (state_dir names another one), or something else than\n"
+        f"streamkit has written to {changelog} (see its ACLs). If it stays:\n{BEGIN_ANEW}"
+    )
     places = [f"task {task.id}" if task else "", error.where]
     return StateDamaged(
         error.problem,
         where=", ".join(place for place in places if place),
         detail=f"{error.detail}\nrestored from {changelog} {DAMAGES_MAX} times, and found again".lstrip(),
-        hint="the disk of this host does not keep what it is given (state_dir names another one), or something else than\n"
-        f"streamkit has written to {changelog} (see its ACLs). If it stays:\n"
-        f"{BEGIN_ANEW}",
+        hint=error.hint if isinstance(error, SlowRestore) else cure,
     )
 
 

@@ -24,6 +24,7 @@ from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgotten, require_records
 from streamkit.runtime.align import decode_clock
+from streamkit.runtime.damage import SlowRestore
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
@@ -73,6 +74,7 @@ class Restoring:
         self._admin = log_.admin()
         self._persistence = persistence
         self._ownership = ownership
+        self._begun_ms = self._clock_ms()
 
     async def run(self) -> Restored:
         """Bring the task's state and positions up to the last commit.
@@ -81,9 +83,11 @@ class Restoring:
             Retry: the broker was away, or a live worker's transaction did not end; try again.
             IncompatiblePlan: the stored state belongs to another version of the pipeline.
             StateLost: the group says that there was state, and the changelog has none; nothing local is discarded.
+            StateCorrupt: what is there now is not to be used; discard it and try again.
             Disagreement: commit record and group positions name different places; look again, then give up.
         """
         name = local_name(self._task.id)
+        self._begun_ms = self._clock_ms()
         store = await self._take_store(name)
         try:
             if (misfit := await self._misfit(store)) is not None:
@@ -153,6 +157,7 @@ class Restoring:
         positions = await self._stable_positions()
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
         await self._copy(reader, store, tail, end)
+        self._require_quick()
         record = last_commit(store)
         if local_birth is not None and record is not None and record.birth != local_birth:
             raise StaleStore(name)
@@ -160,6 +165,22 @@ class Restoring:
         places = restored.positions
         require_records(places, await self._admin.end_offsets(places, committed=False) if places else {})
         return restored
+
+    def _clock_ms(self) -> tuple[int, int]:
+        clocks = self._task.rules.clocks
+        return clocks.now_ms(), clocks.elapsed_ms()
+
+    def _require_quick(self) -> None:
+        """Refuse what was read too long ago: it may have been deleted since, and the tombstone be gone as well.
+
+        By both clocks, for the one that only measures stands still while a machine sleeps.
+
+        Raises:
+            SlowRestore: there has to be another restore, from the start.
+        """
+        took_ms = max(now - begun for now, begun in zip(self._clock_ms(), self._begun_ms, strict=True))
+        if took_ms > LOCAL_STATE_MS_MAX:
+            raise SlowRestore(took_ms // 1000)
 
     async def _sure_to(self, reader: Reader, start: int, end: int) -> int:
         """Up to where (exclusive) a commit record is known to follow: a short tail waits for it in memory instead."""

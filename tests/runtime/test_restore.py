@@ -1,11 +1,17 @@
 """Local state that is brought up to date by the tail of its changelog, or set aside."""
 
+import asyncio
+from typing import Any
+
 import pytest
+from structlog.testing import capture_logs
 
 from streamkit.runtime import restore
+from streamkit.runtime.damage import StateDamaged
 from streamkit.testing import Harness
 from streamkit.testing.harness_worker import HarnessWorker
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing
+from tests.runtime.pages import COUNTS, VIEWS, View, counting
 
 
 def forget_tombstones(harness: Harness) -> None:
@@ -43,3 +49,45 @@ def test_state_so_old_that_deletions_were_forgotten_is_restored_from_the_start(
         harness.run()
         harness.advance(1)
         assert harness.read(RINGS) == []
+
+
+def stand_still(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """The first restores stand still in the middle of their copying; where each began to copy."""
+    copy, begun = restore.Restoring._copy, []
+
+    async def copy_slowly(self: Any, reader: Any, store: Any, tail: Any, end: int) -> None:
+        begun.append(tail.at)
+        await copy(self, reader, store, tail, end)
+        if len(begun) <= times:
+            await asyncio.sleep(2.0)
+
+    monkeypatch.setattr(restore, "LOCAL_STATE_MS_MAX", 1500)
+    monkeypatch.setattr(restore.Restoring, "_copy", copy_slowly)
+    return begun
+
+
+def test_a_restore_that_stood_still_for_longer_than_deletions_are_kept_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with capture_logs() as logs, Harness(counting(), partitions=1, local_shuffle=False) as harness:
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        harness.crash()
+        begun = stand_still(monkeypatch, times=2)
+        harness.restart()
+        assert begun.count(0) >= 2  # each of the two tasks begins with an empty store
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        assert [count.views for count in harness.read(COUNTS)] == [1, 2]
+    assert any("longer than the changelog is sure to keep" in each.get("error", "") for each in logs)
+
+
+def test_restores_that_are_always_too_slow_end_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Harness(counting(), partitions=1) as harness:
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        harness.crash()
+        stand_still(monkeypatch, times=10**9)
+        with pytest.raises(StateDamaged) as caught:
+            harness.restart()
+        assert "too slow" in caught.value.hint
