@@ -65,10 +65,22 @@ def _told(error: BaseException) -> Iterator[str]:
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is not None and before is not error:
         yield _calls(before.__traceback__)
-        yield from traceback.format_exception_only(before)
+        yield from _last_lines(before)
         yield "\nand of that came:\n\n"
     yield _calls(error.__traceback__)
-    yield from traceback.format_exception_only(error)
+    yield from _last_lines(error)
+
+
+def _last_lines(error: BaseException) -> Iterator[str]:
+    """The type of an error and what it says; the usual ones without Python's help, which looks at all that came before."""
+    kind = type(error)
+    if isinstance(error, SyntaxError) or hasattr(error, "__notes__"):
+        yield from traceback.format_exception_only(error)
+        return
+    is_plain = kind.__module__ in ("__main__", "builtins")
+    name = kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
+    text = str(error)
+    yield f"{name}: {text}\n" if text else f"{name}\n"
 
 
 def _calls(trace: TracebackType | None) -> str:
