@@ -1,5 +1,8 @@
+import re
+
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.operators.aggregators import Aggregator
@@ -54,10 +57,13 @@ def test_a_letter_of_a_shuffled_record_can_be_read(user):
     pipeline.read(VIEWS).key_by(page_of, name="by_page").map(lambda _: 1 // 0, to=int).write(
         sk.topic("out", int)
     )
-    with Harness(pipeline, partitions=1) as harness:
+    with capture_logs() as logs, Harness(pipeline, partitions=1) as harness:
         harness.send(VIEWS, View("bad", user))
         harness.run()
         (letter,) = harness.dead_letters()
+    (told,) = [entry for entry in logs if entry["event"] == "record failed"]
+    assert told["step"].encode() == letter.headers["streamkit.step"]
+    assert re.search(r"test_failures\.py:\d+$", told["line"])
     assert letter.key == b"bad"
     assert msgspec.msgpack.decode(letter.value, type=View) == View("bad", user)
     assert letter.headers["streamkit.topic"] == b"pages.by_page.shuffle.1"
