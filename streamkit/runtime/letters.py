@@ -74,13 +74,20 @@ def _told(error: BaseException) -> Iterator[str]:
 def _last_lines(error: BaseException) -> Iterator[str]:
     """The type of an error and what it says; the usual ones without Python's help, which looks at all that came before."""
     kind = type(error)
-    if isinstance(error, SyntaxError) or hasattr(error, "__notes__"):
+    text = _text(error)
+    if text is None or isinstance(error, SyntaxError) or hasattr(error, "__notes__"):
         yield from traceback.format_exception_only(error)
         return
     is_plain = kind.__module__ in ("__main__", "builtins")
     name = kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
-    text = str(error)
     yield f"{name}: {text}\n" if text else f"{name}\n"
+
+
+def _text(error: BaseException) -> str | None:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - it may raise anything
+        return None
 
 
 def _calls(trace: TracebackType | None) -> str:

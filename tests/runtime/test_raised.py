@@ -1,6 +1,7 @@
 """What user code may raise: whatever it is, its record is set aside, and the right step is named."""
 
 import asyncio
+import traceback
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 import streamkit as sk
 from streamkit.errors import (
     Bug,
+    EncodeError,
     Fenced,
     Misconfigured,
     Retry,
@@ -268,3 +270,36 @@ def test_a_reduce_that_works_in_place_and_raises_leaves_no_trace():
         harness.run()
         assert harness.read(out)[-1] == Bag(["a", "b"])
         assert len(harness.dead_letters()) == 1
+
+
+class OfOurs(Exception):
+    """Has a module."""
+
+
+def noted() -> ValueError:
+    error = ValueError("a")
+    error.add_note("and a note")
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x"),
+        ValueError(),
+        KeyError("k"),
+        OfOurs("two\nlines"),
+        EncodeError("too large", hint="write less"),
+        noted(),
+        SyntaxError("bad", ("file", 1, 2, "text")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_letter_shows_an_error_as_python_does(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        fail()
+    expected = "".join(traceback.format_exception(caught.value))
+    assert reason_of("step", caught.value).traceback == expected
