@@ -217,7 +217,10 @@ class TimerCells:
             self._load()
 
     def _load(self) -> None:
-        """Move the horizon behind the next rows; nothing is in memory when this is called."""
+        """Move the horizon behind the next rows; nothing is in memory when this is called.
+
+        What the open span has set between them comes along, and may be much more than they are.
+        """
         start = self._horizon
         assert start is not None
         stored = self._rows.find_keys(self._prefix, start, LOADED_AT_ONCE)
@@ -231,9 +234,11 @@ class TimerCells:
                     found.add(row)
         self._alive = found
         self._near = sorted(found)  # sorted is a heap
+        while len(self._near) > NEAR_MAX:
+            self._let_go()
 
     def _let_go(self) -> None:
-        """Draw the horizon nearer: the later half is in the rows, where it will be found again."""
+        """Draw the horizon nearer: the later half is found again in the rows, or in what the span has changed."""
         self._near.sort()
         half = len(self._near) // 2
         self._horizon = self._near[half]

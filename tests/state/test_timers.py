@@ -141,6 +141,39 @@ def test_the_timers_of_two_clocks_do_not_mix_with_each_other_or_with_state(tiny:
     assert state.value_cells(COUNTS).get(b"3") == 3
 
 
+def test_a_look_behind_the_horizon_brings_no_more_of_an_open_span_into_memory_than_fits(tiny: None) -> None:
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    for time in range(0, 500, 100):
+        cells.add(b"stored", time)
+    commit(state)
+    state.write_pending()
+    state.drop()
+    for time in range(1, 20):
+        cells.add(b"open", time)  # nobody has looked yet: behind the horizon, all between the first two rows
+    found = []
+    while (timer := cells.pop_due(MAX_TIME)) is not None:
+        found.append(timer.time)
+        assert cells.near() <= module.NEAR_MAX
+        assert cells.size_bytes() <= module.NEAR_MAX * module.TIMER_BYTES
+    assert found == [*range(20), 100, 200, 300, 400]
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_first_look_at_many_timers_of_one_span_keeps_the_next_ones_only(
+    tiny: None, *, is_committed: bool
+) -> None:
+    state = new_state()
+    cells = state.timer_cells(EVENT)
+    for time in range(9):
+        cells.add(b"k", time)
+    assert cells.pop_due(0) == Timer(b"k", 0, b"")
+    if is_committed:
+        commit(state)  # what it changed is not in memory any more for being changed
+    assert cells.near() <= module.NEAR_MAX
+    assert [timer.time for timer in pop_all(cells)] == list(range(1, 9))
+
+
 def test_a_dropped_span_brings_back_what_fired_and_forgets_what_was_set() -> None:
     state = new_state()
     cells = state.timer_cells(EVENT)

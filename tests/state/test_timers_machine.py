@@ -135,8 +135,7 @@ class TimersMachine(RuleBasedStateMachine):
 
     @invariant()
     def little_is_in_memory(self) -> None:
-        dirty = sum(len(cells._dirty) for cells in self.cells)
-        assert all(cells.near() <= max(4, 2 + dirty) for cells in self.cells)
+        assert all(cells.near() <= 4 for cells in self.cells)
 
     def teardown(self) -> None:
         for step in range(len(STEPS)):
