@@ -1,9 +1,10 @@
 """The memory of a worker: one budget in bytes for all that its tasks keep, and what happens when it is used up.
 
-    40 %   decoded values, timers and key maps: what is largest is emptied first, and read from the store again
-    30 %   RocksDB's block cache, with the indexes and filters of all files
+    35 %   decoded values, timers and key maps: what is largest is emptied first, and read from the store again
+    25 %   RocksDB's block cache, with the indexes and filters of all files
     20 %   RocksDB's write buffers
     10 %   committed rows that wait for the disk: beyond it no records are taken
+    10 %   left free: sizes are estimates, allocators keep what they were given, compactions need buffers
 
 The interpreter, the user's own objects, fetched batches and the open span are not in it.
 """
@@ -28,12 +29,12 @@ class MemoryBudget(msgspec.Struct, frozen=True):
     @property
     def cached_bytes(self) -> int:
         """Decoded values, timers and key maps of all tasks."""
-        return self.total_bytes * 40 // 100
+        return self.total_bytes * 35 // 100
 
     @property
     def block_cache_bytes(self) -> int:
         """Blocks, indexes and filters of all files of RocksDB."""
-        return max(ROCKS_BYTES_MIN, self.total_bytes * 30 // 100)
+        return max(ROCKS_BYTES_MIN, self.total_bytes * 25 // 100)
 
     @property
     def write_buffer_bytes(self) -> int:
