@@ -56,6 +56,7 @@ class Persistence:
         self._patience_s = settings.drain_timeout_s
         self._budget = storage.budget
         self._look_at = float("-inf")
+        self._weigh_at = float("-inf")
         # When the oldest rows were applied that are in no file yet, by task.
         self._unflushed: dict[TaskState, float] = {}
         self._is_flushing = False
@@ -96,7 +97,14 @@ class Persistence:
         self._flush(now_s)
 
     def keep_within_memory(self, states: Iterable[TaskState], others: Iterable[Cache]) -> None:
-        """Empty what these tasks and others have cached, the largest first, if all together is too much."""
+        """Empty what these tasks and others have cached, the largest first, if all together is too much.
+
+        Ask as often as you like: it is looked at now and then.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._weigh_at:
+            return
+        self._weigh_at = now_s + LOOK_S
         cached = (cache for state in states for cache in state.caches())
         keep_within(self._budget.cached_bytes, chain(others, cached))
 
