@@ -61,6 +61,12 @@ class WriterDead(Retry):
     code = "SK110"
 
 
+class CommitTooSlow(WriterDead):
+    """A commit lasted longer than its transaction may, and none of its requests has failed: smaller ones may be in time."""
+
+    code = "SK115"
+
+
 class BrokerUnreachable(Retry):
     """No broker answers at the given address."""
 

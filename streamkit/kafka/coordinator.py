@@ -67,7 +67,7 @@ class Coordinator:
         self._find = find
         self._lane = lane
         self._node: int | None = None
-        # The last reason why we had to ask again: what a person wants to know when the deadline passes.
+        # Why we have to ask again, until that is over: what a person wants to know when the deadline passes.
         self.trouble = ""
 
     async def node(self) -> int:
@@ -87,6 +87,7 @@ class Coordinator:
         except KafkaError as error:  # the look-up was refused; it carries a code like any other answer
             reply = Reply((getattr(error, "errno", Code.UNKNOWN_SERVER_ERROR),))
         if reply.codes and not any(reply.codes):
+            self.trouble = ""
             return Judged(Verdict.DONE, Code.OK, reply.identity)
         verdict, code = worst(reply.codes, table)
         self.trouble = f"{doing} answered {name_of(code)}"

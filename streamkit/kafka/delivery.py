@@ -152,6 +152,7 @@ class Delivery:
         while True:
             worst = await self._try(waiting, acknowledged, resent)
             if worst is Verdict.DONE:
+                self.trouble = ""
                 return acknowledged
             await pauses.wait(worst)
             if worst is not Verdict.AGAIN:

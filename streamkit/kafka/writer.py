@@ -17,7 +17,7 @@ from functools import partial
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamkit.errors import Bug, Fenced, Retry, StreamkitError, WriterDead
+from streamkit.errors import Bug, CommitTooSlow, Fenced, Retry, StreamkitError, WriterDead
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.delivery import Delivery
@@ -178,10 +178,12 @@ class KafkaWriter:
                 ends = await self._write(commit)
         except TimeoutError:
             self._die()
-            raise WriterDead(
+            trouble = "; ".join(wait.trouble for wait in waits if wait.trouble)
+            kind = WriterDead if trouble else CommitTooSlow
+            raise kind(
                 "the commit did not end in time, its outcome is not known",
                 where=self.writer_id,
-                detail="; ".join(wait.trouble for wait in waits if wait.trouble),
+                detail=trouble or f"it has {len(commit.all_batches)} batches, and no request has failed",
             ) from None
         except BaseException:
             self._die()

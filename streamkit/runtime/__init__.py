@@ -9,6 +9,6 @@ the restore     restore tail agree
 the writer      writer_names writer_life retire blocked
 the output      routes local
 event time      hearsay strangers
-failures        failures failure_log careful letters refusals losses singly damage watch whereabouts
+failures        failures failure_log careful letters refusals doubts losses singly damage watch whereabouts
 from outside    foresee last_commits strays outcome time_report
 """

@@ -15,6 +15,7 @@ from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
 from streamkit.runtime.clocks import clocks_of
 from streamkit.runtime.commit import Committer, SpanEndFailed
+from streamkit.runtime.doubts import Doubts
 from streamkit.runtime.emit import Lane, Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import identify
@@ -30,7 +31,7 @@ from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
 from streamkit.runtime.routes import Routes
-from streamkit.runtime.supervisor import Backoff, Tries, retried
+from streamkit.runtime.supervisor import Backoff, retried
 from streamkit.runtime.task import Life, Task
 from streamkit.runtime.time_rules import rules_of
 from streamkit.runtime.turns import Turns
@@ -70,8 +71,7 @@ class Agent:
         self._intakes = Intakes(self._reader, self.roster)
         self._backoff = Backoff(parts.settings)
         self._writer_life = WriterLife(parts, self._retirement, self._backoff)
-        self._doubts, self._tries = Backoff(parts.settings), Tries()
-        self._advances_at_doubt = -1
+        self._doubts = Doubts(parts.settings, self._committer, self._refusals)
         self._is_transactional = parts.settings.guarantee == "exactly_once"
         self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
         self._local = LocalShuffles(
@@ -135,15 +135,16 @@ class Agent:
                     log.warning(
                         "not the owner any more: joining again", error=str(error), **self.watch.last_hold()
                     )
+                    self._doubts.look_at(error)
                     await self._give_up()
-                    await self._pause()  # a transaction that outlasts its time-out would come again at once
+                    await self._doubts.pause()
                 except DataRefused as error:
                     await self._narrow(error)
                 except StateCorrupt as error:
                     self.roster.damages.found(error, self.roster.tasks.values())
                     await self._recover()
                 except (Retry, EncodeError) as error:  # a commit in doubt, or a disk that is full
-                    self._tries.tell("going back to the commit records", error)
+                    self._doubts.going_back(error)
                     await self._recover()
             await self._drain()
         finally:
@@ -251,7 +252,7 @@ class Agent:
         return has_moved and is_due
 
     def _watch(self) -> None:
-        """While something is refused: know what a span holds, and let nothing go past the broker."""
+        """While spans are bounded: know what a span holds, and let nothing go past the broker."""
         if self._refusals.is_searching:
             self._refusals.watch(self.roster.running())
             self._local.leave(now_s() + self._settings.restart_delay_last_s)
@@ -308,21 +309,12 @@ class Agent:
         """
         await self._committer.abandon()
         self._forget_span()
-        await self._pause()
+        await self._doubts.pause()
         await self._routes.look_again()
         if self._is_transactional:
             await self._go_back()
         else:
             await self._give_up()
-
-    async def _pause(self) -> None:
-        """Wait if nothing has come forward since the last time, for longer each time."""
-        if self._committer.advances == self._advances_at_doubt:
-            await asyncio.sleep(self._doubts.next_delay_s())
-        else:
-            self._doubts.reset()
-            self._tries.reset()
-        self._advances_at_doubt = self._committer.advances
 
     async def _go_back(self) -> None:
         self._forget_span()

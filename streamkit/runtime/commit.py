@@ -76,6 +76,9 @@ class Committer:
         self.ends: dict[TopicPartition, int] = {}
         # Up to where the span had read that was sent last.
         self.sent: Mapping[TopicPartition, int] = {}
+        # Of how many batches it was, and how long it took if it has failed.
+        self.batches_sent = 0
+        self.failed_after_s = 0.0
         self.commits = 0
         # Those of them that brought a task forward: a task that is merely taken over commits too.
         self.advances = 0
@@ -119,6 +122,7 @@ class Committer:
         }
         self.sent = positions
         batches = self._outbox.take()
+        self.batches_sent = len(batches)
         changelogs = {part.task.changelog for part in frozen}
         commit = Commit(
             [out for out in batches if out.partition not in changelogs],
@@ -214,7 +218,7 @@ class Committer:
         return Frozen(task, rows, dict(task.positions), task.clock.snapshot(), task.span)
 
     async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:
-        ends = await self._writer.commit(commit)
+        ends = await self._send(commit)
         self.advances += any(part.positions != part.task.committed for part in frozen)
         for part in frozen:
             end = ends.get(part.task.changelog)
@@ -225,6 +229,15 @@ class Committer:
         self.ends |= ends
         self.commits += 1
         self.ended_at = asyncio.get_running_loop().time()
+
+    async def _send(self, commit: Commit) -> dict[TopicPartition, int]:
+        now_s = asyncio.get_running_loop().time
+        began_s, self.failed_after_s = now_s(), 0.0
+        try:
+            return await self._writer.commit(commit)
+        except BaseException:
+            self.failed_after_s = now_s() - began_s
+            raise
 
     async def settle(self) -> None:
         """Wait until no commit is in flight; raises if the last one failed."""

@@ -1,4 +1,4 @@
-"""refusals: finding what it is that the broker does not take, by ever smaller spans.
+"""refusals: finding what it is that the broker does not take, by ever smaller spans; the same helps what takes too long.
 
 A broker refuses a commit as a whole, for one record in it. What the topics' settings forbid is known and judged record
 by record (`runtime/limits.py`); for whatever else is refused the worker goes back to its commit records, and then:
@@ -9,6 +9,8 @@ by record (`runtime/limits.py`); for whatever else is refused the worker goes ba
 
 A result that was held back belongs to the one record or timer of its span. What has neither behind it (a commit record, a
 signal), and what is refused even as a dead letter, is for a person; so is a search that comes to no end.
+
+A commit that outlasts its transaction narrows spans too (`runtime/doubts.py`), and judges nobody.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +50,7 @@ class Span(msgspec.Struct):
 
 
 class Refusals:
-    """Bounds the spans of a worker while something in them is refused."""
+    """Bounds the spans of a worker while something in them is refused, or takes too long."""
 
     def __init__(self, failures: Failures) -> None:
         self.failures = failures
@@ -69,6 +71,17 @@ class Refusals:
     def is_searching(self) -> bool:
         """Whether spans are bounded, and committed one after the other."""
         return self.records_max is not None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether spans hold a single record or timer."""
+        return self.records_max == 1
+
+    @property
+    def sent_alone(self) -> tuple[TaskId, Unit] | None:
+        """What the span that was sent last held, if that was a single thing that has a name."""
+        task, unit = self._sent.task, self._sent.unit
+        return None if task is None or unit is None else (task.id, unit)
 
     @property
     def is_full(self) -> bool:
@@ -124,8 +137,7 @@ class Refusals:
         if self.records_max is None:
             self.records_max = RECORDS_FIRST
         elif self.records_max > 1:
-            taken = self._sent.taken or self.records_max
-            self.records_max = max(1, min(self.records_max, taken) // NARROWER)
+            self.records_max = self._fewer()
         else:
             self._judge(error)
         log.warning(
@@ -133,6 +145,15 @@ class Refusals:
             error=str(error),
             records_per_span=self.records_max,
         )
+
+    def narrow(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The span that was sent last has taken too long: smaller ones, until all that it had read has passed."""
+        self._ends, self._passed_at_s = dict(ends), None
+        self.records_max = self._fewer()
+
+    def _fewer(self) -> int:
+        most = self.records_max or RECORDS_FIRST * NARROWER
+        return max(1, min(most, self._sent.taken or most) // NARROWER)
 
     def _count(self, error: DataRefused, now_s: float) -> None:
         if now_s - self._last_at_s > FORGIVEN_AFTER_S:
@@ -176,7 +197,7 @@ class Refusals:
             self.records_max *= NARROWER
         else:
             self.records_max = None
-            log.info("nothing is refused any more")
+            log.info("spans may be as large as before: nothing is refused any more, or takes too long")
 
 
 def _for_a_person(error: DataRefused, why: str) -> Misconfigured:

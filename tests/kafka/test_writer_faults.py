@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import DataRefused, Fenced, Misconfigured, Retry, StreamkitError, WriterDead
+from streamkit.errors import (
+    DataRefused,
+    Fenced,
+    Misconfigured,
+    StreamkitError,
+    WriterDead,
+)
 from streamkit.kafka import coordinator as coordinator_module
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka import writer as writer_module
@@ -26,7 +32,6 @@ from tests.kafka.wiretap import (
     first,
     lost_answer,
     lost_request,
-    never,
     produced,
     site_on,
 )
@@ -337,42 +342,6 @@ async def test_an_end_that_is_refused_after_one_without_answer_is_doubt(
 async def test_version_1_never_asks_for_a_lost_end_again(site: Site, rule: Rule, landed: list[bytes]) -> None:
     assert type(await dead_under(site, END, rule, 0)) is WriterDead
     assert await site.visible() == {0: [b"1", *landed, b"3"], 1: [b"1", *landed, b"3"]}
-
-
-@pytest.mark.parametrize("key", [PRODUCE, POSITIONS, END])
-async def test_a_commit_ends_at_its_deadline(site: Site, key: int) -> None:
-    writer = site.writer(transaction_timeout_s=1.0)
-    await writer.open()
-    site.wire.rules[key] = never
-    async with asyncio.timeout(5):
-        with pytest.raises(WriterDead, match="in time"):
-            await writer.commit(site.commit(writer, {0: [b"a"]}, 1))
-    assert writer.state is WriterState.DEAD
-    assert await site.visible() == {}
-
-
-async def test_a_missing_topic_ends_at_the_deadline_by_name(site: Site) -> None:
-    writer = site.writer(transaction_timeout_s=1.0)
-    await writer.open()
-    commit = site.commit(writer, {0: [b"a"]}, 1)
-    commit.batches[0].partition = TopicPartition(f"{site.name}-nowhere", 0)
-    with pytest.raises(WriterDead, match=r"nowhere.*no leader"):
-        await writer.commit(commit)
-
-
-async def test_open_ends_at_its_deadline_and_leaves_nothing_usable(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer_module, "OPEN_DEADLINE_S", 0.5)
-    writer = site.writer()
-    site.wire.rules[calls.INIT_PRODUCER_ID_KEY] = answers(51)
-    with pytest.raises(Retry, match="CONCURRENT_TRANSACTIONS"):
-        await writer.open()
-    with pytest.raises(WriterDead):
-        await writer.commit(site.commit(writer, {0: [b"a"]}))
-    site.wire.rules.clear()
-    await writer.open()
-    await writer.commit(site.commit(writer, {0: [b"a"]}, 1))
 
 
 async def test_fenced_says_more_than_what_became_of_the_batches(site: Site) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from streamkit.progress.pace import Pace
 from streamkit.runtime import turns
+from streamkit.runtime.doubts import Doubts
 from streamkit.runtime.losses import Losses
 from streamkit.testing.memory import membership
 
@@ -32,6 +33,11 @@ def heartbeats_wait_for_the_loop(patch: Any) -> None:
 def never_singly(patch: Any) -> None:
     """Where a chunk took too long without anybody's fault, the same chunk is run again."""
     patch(Losses, "slow_down", lambda _self, _task: None)
+
+
+def never_narrower(patch: Any) -> None:
+    """A commit that has outlasted its transaction is made again just as large."""
+    patch(Doubts, "look_at", lambda _self, _error: None)
 
 
 def tried_for_ever(patch: Any) -> None:

@@ -266,8 +266,8 @@ def _guarantee(seed: int) -> GuaranteeName:
 
 
 def _batch_bytes_max(seed: int) -> int:
-    """Small ones where no transaction holds several together: a crash may come between any two."""
-    if family_of(seed) is not Family.LOOSE:
+    """Small ones where no transaction holds several together, for a crash may come between any two; and commits of many."""
+    if family_of(seed) not in (Family.LOOSE, Family.DEPLOYED):
         return BATCH_BYTES_MAX
     return stream(seed, "batches").choice((1, 200, BATCH_BYTES_MAX))
 

@@ -23,6 +23,8 @@ SLOW_SEEDS = 60
 SLOW_CHUNK = 20
 # A chunk that outlasts its limit, of records of which none does.
 SLOW_CHUNKS = (318,)
+# A commit of so many batches that it outlasts its transaction.
+SLOW_COMMITS = (53,)
 REFUSING_SEEDS = 100
 GROWING_SEEDS = 100
 CHUNK = 50
@@ -78,6 +80,11 @@ def test_records_that_take_time_end_and_keep_no_worker_from_its_work(start: int)
 @pytest.mark.parametrize("number", SLOW_CHUNKS)
 def test_a_chunk_that_nobody_is_to_blame_for_is_not_run_for_ever(number: int) -> None:
     hold(range(Family.SLOW + number, Family.SLOW + number + 1))
+
+
+@pytest.mark.parametrize("number", SLOW_COMMITS)
+def test_a_commit_that_outlasts_its_transaction_is_not_made_for_ever(number: int) -> None:
+    hold(range(Family.DEPLOYED + number, Family.DEPLOYED + number + 1))
 
 
 @pytest.mark.parametrize("start", range(Family.REFUSING, Family.REFUSING + REFUSING_SEEDS, CHUNK))

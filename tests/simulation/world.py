@@ -10,8 +10,6 @@ from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.persist import Storage
-from streamkit.runtime.pulse import is_at_rest
-from streamkit.runtime.task import Life as TaskLife
 from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
 from streamkit.state.store import StateStore
@@ -20,6 +18,7 @@ from streamkit.testing.memory.groups import Group, Phase
 from streamkit.testing.memory.partition import MemoryPartition, Transaction
 from streamkit.testing.virtual_disk import VirtualDisk
 from streamkit.testing.virtual_time import in_process
+from tests.simulation.calm import is_calm
 from tests.simulation.growing import LOOK_S
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
 from tests.simulation.pipelines import Making, renew
@@ -329,7 +328,7 @@ class World:
             return f"the group is {group.phase.value} with {len(group.members)} members for {len(living)} workers"
         for worker in living:
             life = worker.life
-            if life is None or life.agent is None or life.disk.is_busy or not _is_calm(life.agent, group):
+            if life is None or life.agent is None or life.disk.is_busy or not is_calm(life.agent, group):
                 return f"{worker.name} is busy"
         return None
 
@@ -369,21 +368,6 @@ class World:
             for record in batch.records:
                 known.setdefault(record.offset, (record.key, record.value, batch.transaction))
         return known
-
-
-def _is_calm(agent: Agent, group: Group) -> bool:
-    """Whether a worker has nothing to do and has heard of everything that it did."""
-    roster = agent.roster
-    if not roster.joined or roster.restoring or roster.assignment.member.generation != group.generation:
-        return False
-    return all(
-        task.life is TaskLife.RUNNING
-        and task.announced
-        and not task.moved
-        and is_at_rest(task)
-        and all(group.positions.get(at) == offset for at, offset in task.committed.items())
-        for task in roster.tasks.values()
-    )
 
 
 def describe(error: BaseException) -> str:

@@ -1,0 +1,22 @@
+"""calm: when a worker is at rest, so that what it holds can be compared with what the broker has."""
+
+from streamkit.runtime.agent import Agent
+from streamkit.runtime.pulse import is_at_rest
+from streamkit.runtime.task import Life
+from streamkit.testing.memory.groups import Group
+
+
+def is_calm(agent: Agent, group: Group) -> bool:
+    """Whether a worker has nothing to do and has heard of everything that it did."""
+    roster = agent.roster
+    if not roster.joined or roster.restoring or roster.assignment.member.generation != group.generation:
+        return False
+    return all(
+        task.life is Life.RUNNING
+        and task.announced
+        and not task.moved
+        and task.span == task.committed_span
+        and is_at_rest(task)
+        and all(group.positions.get(at) == offset for at, offset in task.committed.items())
+        for task in roster.tasks.values()
+    )
