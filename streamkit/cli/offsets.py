@@ -178,7 +178,7 @@ async def _plan(plan: Plan, log: Log, place: Place) -> ResetPlan:
         if to is None or to == COMMITTED or topic is not None:
             raise Misuse(
                 "`--drop-state` begins every source anew",
-                hint="leave --topic out, and choose earliest, latest or a time with --to",
+                hint="leave --topic and --accept-gap out, and choose earliest, latest or a time with --to",
             )
         return await plan_anew(plan, admin, to)
     if to is None or to == COMMITTED:

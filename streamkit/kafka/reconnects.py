@@ -1,7 +1,7 @@
 """Reconnects: a broker that refuses connections is knocked at more and more seldom, whoever wants it and for what.
 
 Everybody who waits for a broker has pauses of their own, and there are many of them: readers, writers, the group, metadata.
-The attempts of all together are bounded here, per broker, as `reconnect.backoff.max.ms` does in Kafka's own clients.
+The attempts of all who share a client are bounded here, per broker, as `reconnect.backoff.max.ms` does in Kafka's own clients.
 """
 
 import random

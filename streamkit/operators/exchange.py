@@ -151,8 +151,10 @@ class ShuffleStep(InlineStep, frozen=True):
         )
 
     def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:
+        got, wanted = type_name(type(value)), type_name(self.value_type)
+        instead = f", expected {wanted}" if got != wanted else ""
         return EncodeError(
-            f"key_by cannot send on a value of type {type_name(type(value))}, expected {type_name(self.value_type)}",
+            f"key_by cannot send on a value of type {got}{instead}",
             where=f'step "{self.name}"',
             detail=str(error),
             hint="use a msgspec.Struct, a dataclass, or builtins; integers have 64 bits",

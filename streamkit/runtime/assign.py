@@ -174,20 +174,20 @@ class Roster:
                 await asyncio.sleep(backoff.next_delay_s())
             except StateCorrupt as error:
                 damages += 1
-                await self._set_aside(task, error, damages)
+                await self._discard(task, error, damages)
             except Retry as error:
                 tries.tell("restore will be tried again", error, task=str(task.id))
                 await asyncio.sleep(backoff.next_delay_s())
 
-    async def _set_aside(self, task: Task, error: StateCorrupt, times: int) -> None:
-        """Set damaged local state aside, to be restored from the changelog; that may fail a few times.
+    async def _discard(self, task: Task, error: StateCorrupt, times: int) -> None:
+        """Discard local state that is not to be used, to be restored from the changelog; that may fail a few times.
 
         Raises:
             StateDamaged: it was a fresh store more than once.
         """
         if times > DAMAGES_MAX:
             raise for_good(error, task) from error
-        log.warning("local state set aside", task=str(task.id), error=str(error))
+        log.warning("local state is discarded", task=str(task.id), error=str(error))
         self._persistence.discard(local_name(task.id))
         if times > 1:
             await asyncio.sleep(times * self._settings.restart_delay_first_s)

@@ -1,6 +1,6 @@
 """damage: state that cannot be read, and who mends it.
 
-    first   it may be the disk: the task's local state is set aside, and restored whole from its changelog
+    first   it may be the disk: the task's local state is discarded, and restored whole from its changelog
     again   the same, after longer pauses
     then    a person must look: the changelog holds it, or the disk damages whatever it is given
 

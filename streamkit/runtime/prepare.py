@@ -239,7 +239,7 @@ def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     return finding_of(
         Misconfigured(
             f'topic "{topic}" does not exist',
-            hint=f"declare it in topics/{topic}.toml and run `streamkit topics apply --execute`",
+            hint=f"declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
         )
     )
 

@@ -91,7 +91,7 @@ class Restoring:
         store = await self._take_store(name)
         try:
             if (misfit := await self._misfit(store)) is not None:
-                log.warning("local state is set aside", task=str(self._task.id), because=misfit)
+                log.warning("local state is discarded", task=str(self._task.id), because=misfit)
                 self._persistence.do(store.close)
                 self._persistence.discard(name)
                 store = await self._persistence.open(name)
@@ -302,7 +302,11 @@ class Restoring:
         if record is None:
             return Restored(state, positions, 0, uuid.uuid4().hex)
         if record.fingerprint != plan.fingerprint:
-            log.info("the pipeline has changed in a way that keeps its state", fingerprint=plan.fingerprint)
+            log.info(
+                "the pipeline has changed in a way that keeps its state",
+                task=str(task.id),
+                fingerprint=plan.fingerprint,
+            )
         clock = decode_clock(record.extra.get(CLOCK))
         return Restored(
             state, positions, record.span, record.birth, clock, plan.encode(forgotten(stored, plan))

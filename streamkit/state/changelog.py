@@ -91,5 +91,5 @@ def _corrupt(detail: str) -> StateCorrupt:
     return StateCorrupt(
         "a commit record cannot be read",
         detail=detail,
-        hint="the local state is set aside and restored; if it comes back, something else writes to the changelog topic",
+        hint="the local state is discarded and restored; if it comes back, something else writes to the changelog topic",
     )

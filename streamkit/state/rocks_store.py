@@ -249,7 +249,7 @@ class RocksStore:
             "the local state is damaged",
             where=str(self.folder),
             detail=str(error),
-            hint="it is set aside and restored from the changelog; if this happens again, check the disk",
+            hint="it is restored from the changelog; if this happens again, check the disk",
         )
 
 

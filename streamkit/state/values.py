@@ -154,7 +154,7 @@ class ValueFormat:
             f'store "{self._spec.name}" holds bytes that are no value',
             where=_where(key),
             detail=f"{detail}; its {len(data)} bytes begin with 0x{data[:VALUE_BYTES_SHOWN].hex()}",
-            hint="the local state is set aside and restored; if it comes back, the changelog topic has foreign records",
+            hint="the local state is discarded and restored; if it comes back, the changelog topic has foreign records",
         )
 
 

@@ -87,5 +87,5 @@ def test_none_is_no_key() -> None:
 
 def test_a_value_that_cannot_travel_is_an_encode_error() -> None:
     chain = Chain(ShuffleStep("key_by", "t", lambda _: "k", str, int))
-    with pytest.raises(EncodeError, match="key_by cannot send on a value of type int, expected int"):
+    with pytest.raises(EncodeError, match="key_by cannot send on a value of type int; at step"):
         chain.push(None, 2**70, 7)

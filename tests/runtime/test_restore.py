@@ -1,4 +1,4 @@
-"""Local state that is brought up to date by the tail of its changelog, or set aside."""
+"""Local state that is brought up to date by the tail of its changelog, or discarded."""
 
 import asyncio
 from typing import Any
