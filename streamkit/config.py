@@ -210,9 +210,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
+        where = "" if path.is_absolute() else f'it was looked for in "{Path.cwd()}": '
         raise Misconfigured(
             f'settings file "{path}" does not exist',
-            hint=f'it was looked for in "{Path.cwd()}": give --settings a path from there, or leave it out',
+            hint=f"{where}give --settings the path of a file that is there, or leave it out",
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f'settings file "{path}" is not TOML: {error}') from None

@@ -169,7 +169,8 @@ def _require_one_place(place: Place) -> None:
             hint="leave one of them out: --accept-gap goes on behind what was deleted, --to PLACE where it says",
         )
     if place.to is None and not place.accept_gap:
-        raise Misuse("where to is not said", hint="name it: either --to PLACE or --accept-gap")
+        choice = "--to PLACE" if place.drop_state else "either --to PLACE or --accept-gap"
+        raise Misuse("where to is not said", hint=f"name it: {choice}")
 
 
 async def _plan(plan: Plan, log: Log, place: Place) -> ResetPlan:

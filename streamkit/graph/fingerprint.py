@@ -159,7 +159,8 @@ def _compare_stores(name: str, old: Description, new: Description) -> Iterator[s
     for store, was in old.items():
         now = new.get(store)
         if now is None:
-            twins = sorted(other for other, each in added.items() if each == was)
+            twins = [other for other, each in added.items() if each == was]
+            twins.sort(key=lambda other: (_last_name(other) != _last_name(store), other))
             maybe = f' (was it renamed to "{twins[0]}"?)' if twins else ""
             yield Drop(f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.')
         elif was["kind"] != now["kind"]:
@@ -173,6 +174,11 @@ def _compare_stores(name: str, old: Description, new: Description) -> Iterator[s
                 f'Store "{store}" of stage "{name}" changed its type from {was["type"]} to {now["type"]}'
                 f" without a new version; declare version={was['version'] + 1} with an upcaster."
             )
+
+
+def _last_name(store: str) -> str:
+    """The name of a store without that of its operator."""
+    return store.rpartition(".")[2]
 
 
 def _compare_definitions(name: str, old: Description, new: Description) -> Iterator[str]:

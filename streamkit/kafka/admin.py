@@ -220,7 +220,7 @@ class KafkaAdmin:
                     except _Passing as passing:
                         trouble, verdict = str(passing), passing.verdict
                     except (KafkaError, OSError) as error:
-                        trouble, verdict = f"{type(error).__name__} {error}".strip(), Verdict.MOVED
+                        trouble, verdict = str(error) or type(error).__name__, Verdict.MOVED
                         if getattr(error, "errno", None) in _FORBIDDEN:
                             raise Misconfigured(f"the broker refused {doing}", detail=trouble) from error
                     await pauses.wait(verdict)

@@ -25,10 +25,13 @@ _BOOTSTRAP = ("bootstrap", ConnectionGroup.DEFAULT)
 class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
     """One cluster: its connections and its metadata."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(
+        self, *, outage: Outage | None = None, reconnects: Reconnects | None = None, **arguments: Any
+    ) -> None:
         super().__init__(**arguments)
-        self._outage = Outage(str(arguments.get("bootstrap_servers", "")))
-        self._reconnects = Reconnects()
+        # Shared by the clients of a worker, each of which has an event loop of its own.
+        self._outage = outage or Outage(str(arguments.get("bootstrap_servers", "")))
+        self._reconnects = reconnects or Reconnects()
         self._locks: WeakValueDictionary[tuple[Any, int], asyncio.Lock] = WeakValueDictionary()
 
     def connected(self, node_id: int, group: int) -> Any | None:

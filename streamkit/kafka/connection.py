@@ -29,6 +29,8 @@ from streamkit.config import Security
 from streamkit.errors import BrokerUnreachable, Misconfigured
 from streamkit.kafka.client import Client
 from streamkit.kafka.frames import CLIENT_ID, ask
+from streamkit.kafka.outage import Outage
+from streamkit.kafka.reconnects import Reconnects
 from streamkit.kafka.refusal import explain
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
@@ -75,10 +77,17 @@ class Connection:
         self._request_timeout_s = request_timeout_s
         self._client: Any = None
         self._lanes = int(max(Lane))
+        self._outage = Outage(brokers)
+        self._reconnects = Reconnects()
 
     def another(self) -> "Connection":
-        """A connection of its own to the same cluster, not connected yet: for another event loop."""
-        return Connection(self.brokers, self._security, request_timeout_s=self._request_timeout_s)
+        """A connection of its own to the same cluster, not connected yet: for another event loop.
+
+        Both tell of an outage as one, and both together spare a broker that is away.
+        """
+        twin = Connection(self.brokers, self._security, request_timeout_s=self._request_timeout_s)
+        twin._outage, twin._reconnects = self._outage, self._reconnects
+        return twin
 
     async def connect(self) -> None:
         """Find the cluster.
@@ -92,7 +101,9 @@ class Connection:
             "request_timeout_ms": int(self._request_timeout_s * 1000),
             **_security_arguments(self._security),
         }
-        client = Client(bootstrap_servers=self.brokers, **arguments)
+        client = Client(
+            bootstrap_servers=self.brokers, outage=self._outage, reconnects=self._reconnects, **arguments
+        )
         try:
             await client.bootstrap()
         except KafkaError as error:

@@ -206,7 +206,7 @@ class KafkaTransactions:
                     try:
                         answer = await self._connection.send(await find(), call, Lane.METADATA)
                     except (KafkaError, *NoAnswer) as error:
-                        trouble = f"{type(error).__name__} {error}".strip()
+                        trouble = str(error) or type(error).__name__
                     else:
                         if code_of(answer) not in _PASSING:
                             return answer

@@ -6,6 +6,7 @@ span is committed, so one transaction covers them all.
 
 import asyncio
 import math
+from functools import partial
 
 import structlog
 
@@ -359,9 +360,8 @@ class Agent:
         else:
             await self._commit()
             await self._committer.settle()
-        assignment = await retried(
-            self._backoff, lambda: membership.join(list(roster.tasks), list(roster.declined.tasks))
-        )
+        claim = partial(membership.join, list(roster.tasks), list(roster.declined.tasks))
+        assignment = await retried("joining the group", self._backoff, claim)
         self._parts.names.twins.look(assignment.live_writers)
         if not self._writer_life.is_open:
             await self._writer_life.open()

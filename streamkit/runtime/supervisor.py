@@ -65,14 +65,14 @@ class Tries:
         self._failures = 0
 
 
-async def retried(backoff: Backoff, action: Callable[[], Awaitable[R]]) -> R:
+async def retried(what: str, backoff: Backoff, action: Callable[[], Awaitable[R]]) -> R:
     """Do it again, later each time, while the reason to fail is a passing one; `Tries` says who hears of it."""
     tries = Tries()
     while True:
         try:
             result = await action()
         except Retry as error:
-            tries.tell("will be tried again", error)
+            tries.tell(f"{what} will be tried again", error)
             await asyncio.sleep(backoff.next_delay_s())
         else:
             backoff.reset()

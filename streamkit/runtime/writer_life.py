@@ -19,7 +19,8 @@ class WriterLife:
 
     async def open(self) -> None:
         """Take an id that nobody has ever used, and retire the one before."""
-        await retried(self._backoff, self._renew if self._is_transactional else self._writer.open)
+        begin = self._renew if self._is_transactional else self._writer.open
+        await retried("taking a writer id", self._backoff, begin)
         self.is_open = True
 
     async def look_after(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.graph.fingerprint import compare, describe_plan, fingerprint
+from streamkit.graph.fingerprint import _compare_stores, compare, describe_plan, fingerprint
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.resolve import resolve
 from streamkit.operators.process import Context, Operator
@@ -152,3 +152,11 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
         found.add(answer.stdout.strip())
     # Written down, so that no release changes it by accident: a changed fingerprint stops running pipelines.
     assert found == {fingerprint(top_pages().plan())} == {"a8dcea2b9bae9d1a"}
+
+
+def test_a_renamed_operator_takes_its_stores_along_by_their_own_names() -> None:
+    was = {"kind": "value", "type": "int", "version": 1}
+    old = {"AddUp.orders": was}
+    new = {"SumUp.cents": was, "SumUp.orders": was}
+    (told,) = map(str, _compare_stores("shop", old, new))
+    assert 'renamed to "SumUp.orders"?' in told

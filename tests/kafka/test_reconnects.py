@@ -5,9 +5,12 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NodeNotReadyError
+from structlog.testing import capture_logs
 
+from streamkit.config import Security
 from streamkit.kafka import client as under_test
 from streamkit.kafka.client import Client
+from streamkit.kafka.connection import Connection
 from streamkit.kafka.reconnects import PAUSE_FIRST_S, PAUSE_LAST_S, SPREAD, Reconnects
 
 MINUTE_S = 60.0
@@ -94,3 +97,20 @@ async def test_all_lanes_together_try_a_broker_that_is_away_once_per_pause(
     clock.now_s += PAUSE_LAST_S * (1 + SPREAD)
     for lane in range(8):
         assert await client.connect(1, lane)
+
+
+async def test_connections_of_one_worker_tell_of_an_outage_once_and_share_their_pauses() -> None:
+    """Heartbeats have a connection of their own, on another event loop."""
+    first = Connection("127.0.0.1:9", Security())
+    second = first.another()
+    with capture_logs() as logs:
+        first._outage.failed("no connection")
+        second._outage.failed("no connection")
+        second._outage.over()
+        first._outage.over()
+    assert [each["event"] for each in logs] == [
+        "no broker answers: trying again until one does",
+        "a broker answers again",
+    ]
+    first._reconnects.failed(1)
+    assert not second._reconnects.is_due(1)

@@ -21,7 +21,7 @@ def test_a_broker_that_is_away_for_a_day_is_told_of_some_thirty_times() -> None:
         return loop.time()
 
     with capture_logs() as logs:
-        assert loop.run_until_complete(retried(Backoff(Settings()), fail_for_a_day)) >= day_s
+        assert loop.run_until_complete(retried("joining", Backoff(Settings()), fail_for_a_day)) >= day_s
     loop.close()
     assert 15 <= len(logs) <= 40
     assert logs[0]["failures"] == 1
@@ -40,9 +40,9 @@ def test_a_success_begins_the_count_anew() -> None:
 
     async def twice() -> None:
         nonlocal answers
-        await retried(Backoff(Settings()), act)
+        await retried("joining", Backoff(Settings()), act)
         answers = iter([Retry("away"), None])
-        await retried(Backoff(Settings()), act)
+        await retried("joining", Backoff(Settings()), act)
 
     loop = VirtualLoop(0)
     with capture_logs() as logs:
