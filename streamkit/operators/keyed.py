@@ -39,7 +39,7 @@ class Reduce(msgspec.Struct, frozen=True):
         cells = scope.value_cells(self.stores[0])
         cache, dirty, load = cells.cache, cells.dirty, cells.load
         fn = self.fn
-        following = following if self.updates == "each" else latest(following, scope)
+        following = following if self.updates == "each" else latest(following, scope, self.name)
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
             known = cache.get(key)
@@ -75,7 +75,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
     def bind(self, following: Push, scope: Scope) -> Push:
         """As `Step.bind`."""
-        following = following if self.updates == "each" else latest(following, scope)
+        following = following if self.updates == "each" else latest(following, scope, self.name)
         # The two most used have their arithmetic in the loop itself: one call less, or two, per record.
         if type(self.aggregator) is Count:
             return self._bind_count(following, scope)
@@ -140,13 +140,13 @@ class Aggregate(msgspec.Struct, frozen=True):
         return push
 
 
-def latest(following: Push, scope: Scope) -> Push:
-    """A push that keeps only the last result of each key and sends those on when the span ends.
+def latest(following: Push, scope: Scope, step: str) -> Push:
+    """A push that keeps only the last result of each key of this step and sends those on when the span ends.
 
     Keys go on in the order in which they first appeared. What is kept belongs to the span: when a span is dropped,
     its steps are bound anew.
     """
-    held = Latest()
+    held = Latest(step)
     pending = held.pending
 
     def keep(key: bytes | None, value: Any, timestamp: int) -> None:
@@ -159,9 +159,10 @@ def latest(following: Push, scope: Scope) -> Push:
 class Latest:
     """The last result of each key; keeps the promises of `Held`."""
 
-    __slots__ = ("_settled", "pending")
+    __slots__ = ("_settled", "pending", "step")
 
-    def __init__(self) -> None:
+    def __init__(self, step: str) -> None:
+        self.step = step
         self.pending: dict[bytes | None, tuple[Any, int]] = {}
         self._settled: dict[bytes | None, tuple[Any, int]] = {}
 

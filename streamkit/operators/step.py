@@ -36,6 +36,11 @@ class Code(msgspec.Struct, frozen=True):
 class Held(Protocol):
     """Results that a step keeps back until the span ends."""
 
+    @property
+    def step(self) -> str:
+        """The name of that step."""
+        ...
+
     def take(self) -> Iterable[tuple[bytes | None, Any, int]]:
         """All of them, (key, value, timestamp) each; none is left."""
         ...

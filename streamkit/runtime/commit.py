@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from streamkit.codec.signals import HEADER, encode_signal
-from streamkit.errors import Bug, EncodeError, is_of_the_record, said
+from streamkit.errors import Bug, EncodeError, UserCodeError, is_of_the_record, said
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.model.signal import Signal
-from streamkit.operators.step import Push
+from streamkit.operators.step import Held, Push
 from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.careful import guarded
@@ -30,8 +30,11 @@ from streamkit.runtime.counts import RECORDS_OUT
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.task import Task
+from streamkit.runtime.task import Condemned, Task
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
+
+# What was held back: key, value and timestamp.
+Result = tuple[bytes | None, Any, int]
 
 
 class Frozen(msgspec.Struct):
@@ -144,11 +147,13 @@ class Committer:
         ends_ms = began_ms + TURN_MS
         for held, following in reversed(task.chain.held):
             results = list(held.take())
+            if (condemned := task.condemned_results.get(held.step)) is not None:
+                results = [each for each in results if not self._is_set_aside(task, each, condemned)]
             at = 0
             while at < len(results):
                 chunk = results[at : at + pace.size]
                 with guarded(task.careful):
-                    self._send_all_on(task, chunk, following)
+                    self._send_all_on(task, held, chunk, following)
                 at += len(chunk)
                 now_ms = self._clocks.elapsed_ms()
                 pace.learn(len(chunk), now_ms - began_ms)
@@ -158,14 +163,26 @@ class Committer:
                     ends_ms = now_ms + TURN_MS
                 began_ms = now_ms
 
-    def _send_all_on(
-        self, task: Task, results: Iterable[tuple[bytes | None, Any, int]], following: Push
-    ) -> None:
+    def _is_set_aside(self, task: Task, result: Result, condemned: Mapping[bytes | None, Condemned]) -> bool:
+        """Set a result aside if it is condemned.
+
+        Raises:
+            SpanEndFailed: the policy is to fail; it is not run, but not passed over either.
+        """
+        reason = condemned.get(result[0])
+        if reason is None:
+            return False
+        if self._failures.stops_at(task, result[0], reason):
+            raise SpanEndFailed(task, Verdict.STOP_TASK, UserCodeError(reason.error))
+        self._failures.put_result_aside(task, reason, *result)
+        return True
+
+    def _send_all_on(self, task: Task, held: Held, results: Iterable[Result], following: Push) -> None:  # noqa: ARG002 - `runtime/whereabouts.py` reads it
         for result in results:
             if result[0] in task.muted or not self._send_on(task, following, result):
-                self._failures.put_result_aside(task, *result)
+                self._failures.put_result_aside(task, task.muted[result[0]], *result)
 
-    def _send_on(self, task: Task, following: Push, result: tuple[bytes | None, Any, int]) -> bool:
+    def _send_on(self, task: Task, following: Push, result: Result) -> bool:
         """Send a held-back result on; False if that failed and it is to be set aside."""
         try:
             following(*result)

@@ -198,9 +198,17 @@ class Failures:
             )
             self._letters.of_record(task.id, partition, record, reason, is_shuffled=is_shuffled)
 
-    def put_result_aside(self, task: Task, key: bytes | None, value: object, timestamp: int) -> None:
-        """As `put_aside`, for a muted result."""
-        reason = task.muted[key]
+    def stops_at(self, task: Task, key: bytes | None, reason: Condemned) -> bool:
+        """Whether the policy is to fail, so that a task has to wait at a condemned result."""
+        if self._policy.action != "fail":
+            return False
+        self._patience(task, reason, f"the result of key {key!r}", is_undone=True)
+        return True
+
+    def put_result_aside(
+        self, task: Task, reason: Condemned, key: bytes | None, value: object, timestamp: int
+    ) -> None:
+        """As `put_aside`, for a result that was held back."""
         self._count(task)
         self.log.tell("result failed", task, reason)
         if self._policy.action != "skip":

@@ -1,10 +1,13 @@
-"""losses: the records and timers that held the event loop for longer than they may, counted over restarts.
+"""losses: the records, timers and held-back results that held the event loop for longer than they may, counted over restarts.
 
 A step that never returns takes its process with it, and the next one would begin with the same record. So every such loss
 is written down before the process ends, in a small file beside the worker's slot; a record that was at fault as often as the
 error policy has patience is condemned: it is set aside without being run. A chunk that took too long without anybody's fault
 is written down as well, and counts for nothing. Whatever is known and not condemned is run singly (`runtime/singly.py`), so that
 it has all the time that it may take. After a day it is forgotten: by then the code, or whatever it waited for, may be another.
+
+A result that was held back until the end of a span is known by its key and the step that held it back; the next result of that key
+is another one, but the step behind has hung on the key, so it is not run either.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +34,7 @@ Name = tuple[str, int, int, str, str, bytes, int, bytes]
 
 
 class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One record, by its place, or one timer or held-back results, by their task; how often it held the loop too long.
+    """One record, by its place, or one timer or held-back result, by its task; how often it held the loop too long.
 
     None at all: it was in hand when a chunk that it was part of had lasted too long.
     """
@@ -47,6 +50,7 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: str = ""
     key: bytes = b""
     time: int = 0
+    # Of a held-back result, which has no store: the step that held it back. Older versions pass over it.
     namespace: bytes = b""
 
     @property
@@ -142,22 +146,28 @@ class Losses:
             at_ms=self._now_ms(),
             limit_s=limit_s,
             store=where.store,
-            key=timer.key,
+            key=timer.key or where.key or b"",
             time=timer.time,
-            namespace=timer.namespace,
+            namespace=timer.namespace or where.held_by.encode(),
         )
 
     def condemn(self, task: Task) -> None:
-        """Tell a new task which of its records and timers are not to be run any more."""
+        """Tell a new task which of its records, timers and held-back results are not to be run any more."""
         for loss in self._all():
             at = TopicPartition(loss.topic, loss.partition)
             if loss.count < self._tries:
                 continue
-            if loss.store and (loss.stage, loss.partition) == tuple(task.id):
-                timer = Timer(loss.key, loss.time, loss.namespace)
-                task.condemned_timers[loss.store, timer] = loss.reason
+            if not loss.topic and (loss.stage, loss.partition) == tuple(task.id):
+                self._condemn_by_name(task, loss)
             elif loss.offset >= 0 and at in task.inputs:
                 task.condemned.setdefault(at, {})[loss.offset] = loss.reason
+
+    def _condemn_by_name(self, task: Task, loss: Loss) -> None:
+        if loss.store:
+            timer = Timer(loss.key, loss.time, loss.namespace)
+            task.condemned_timers[loss.store, timer] = loss.reason
+        elif loss.namespace:
+            task.condemned_results.setdefault(loss.namespace.decode(), {})[loss.key] = loss.reason
 
     def slow_down(self, task: Task) -> None:
         """Tell a new task what it has to run singly: all that is known of it, and not condemned."""

@@ -126,6 +126,8 @@ class Task:
         self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
         # Keys whose held-back result could not be sent on: it is set aside at the next end of the span.
         self.muted: dict[bytes | None, Condemned] = {}
+        # Those that hold the loop for too long, by the step that holds them back: never run as long as that is remembered.
+        self.condemned_results: dict[str, dict[bytes | None, Condemned]] = {}
         # Timers which the error policy has condemned, by store: they are set aside instead of being fired.
         self.condemned_timers: dict[tuple[str, Timer], Condemned] = {}
         self.timers_set_aside: set[tuple[str, Timer]] = set()

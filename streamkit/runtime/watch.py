@@ -141,7 +141,7 @@ class Watch:
         where = hold.where
         if where is None:
             return
-        if now_s - hold.where_since_s >= self._limit_s / 2 and not where.is_result:
+        if now_s - hold.where_since_s >= self._limit_s / 2:
             count = self._losses.note(where, self._limit_s, self._is_past)
             log.warning("a loss is counted against it", in_hand=where.in_hand, losses=count)
         else:

@@ -38,7 +38,9 @@ class Whereabouts(msgspec.Struct, frozen=True):
     task: TaskId | None = None
     store: str = ""
     timer: Timer | None = None
-    is_result: bool = False
+    # The step that held a result back until now, and the key of the result.
+    held_by: str = ""
+    key: bytes | None = None
     # The innermost line of code, for a person.
     line: str = ""
 
@@ -47,8 +49,8 @@ class Whereabouts(msgspec.Struct, frozen=True):
         """What it has in hand, in words."""
         if self.timer is not None:
             return f"a timer of task {self.task} for {self.timer.time}"
-        if self.is_result:
-            return f"a result that task {self.task} held back"
+        if self.held_by:
+            return f"the result of key {self.key!r} that task {self.task} held back"
         if self.partition is None:
             return "no record"
         if self.offset < 0:
@@ -71,7 +73,15 @@ def whereabouts(innermost: FrameType | None) -> Whereabouts | None:
     # A timer that no record has made due stands alone.
     partition = found.partition if found.timer is None or found.is_in_loop else None
     return Whereabouts(
-        found.step, partition, found.offset, found.task, found.store, found.timer, found.is_result, line
+        found.step,
+        partition,
+        found.offset,
+        found.task,
+        found.store,
+        found.timer,
+        found.held_by,
+        found.key,
+        line,
     )
 
 
@@ -85,7 +95,8 @@ class _Found:
         self.task: TaskId | None = None
         self.store = ""
         self.timer: Timer | None = None
-        self.is_result = False
+        self.held_by = ""
+        self.key: bytes | None = None
         self.is_in_loop = False
         self.is_complete = False
 
@@ -103,4 +114,5 @@ class _Found:
         elif code is _BEAT:
             self.task, self.is_complete = frame.f_locals["task"].id, True
         elif code is _SEND_ON:
-            self.task, self.is_complete, self.is_result = frame.f_locals["task"].id, True, True
+            self.task, self.held_by = frame.f_locals["task"].id, frame.f_locals["held"].step
+            self.key, self.is_complete = frame.f_locals.get("result", (None,))[0], True

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.losses import KEPT_MS, Losses
 from streamkit.runtime.slot import Slot, take_slot
 from streamkit.runtime.task import Condemned, Task
@@ -23,6 +25,10 @@ LENGTHS = sk.topic("lengths", int)
 
 def record(offset: int) -> Whereabouts:
     return Whereabouts("step", AT, offset, task=TaskId("stage", 0))
+
+
+def result(key: bytes) -> Whereabouts:
+    return Whereabouts("step", task=TaskId("stage", 0), held_by="counted", key=key)
 
 
 def losses(slot: Slot, policy: ErrorPolicy | None = None, now_ms: int = NOW_MS) -> Losses:
@@ -130,6 +136,34 @@ def test_a_timer_is_condemned_by_its_task_and_name(tmp_path: Path) -> None:
     assert not losses(slot).was_handed
 
 
+def test_a_held_back_result_is_condemned_by_its_task_step_and_key(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    losses(slot).note_chunk(result(b"k\xff"), 1.0, never)
+    for key in (b"k\xff", b"k\xff", b"other"):
+        losses(slot).note(result(key), 1.0, never)
+    stage = _mapping().plan().stages[0]
+    task, other = Task(TaskId("stage", 0), stage, {}), Task(TaskId("stage", 1), stage, {})
+    for each in (task, other):
+        losses(slot).condemn(each)
+    assert {step: list(keys) for step, keys in task.condemned_results.items()} == {"counted": [b"k\xff"]}
+    assert (task.condemned_timers, other.condemned_results) == ({}, {})
+    assert slowed(losses(slot)).singly.results  # the other one is measured alone
+    task.landed({}, ClockState(), 1)
+    assert task.condemned_results
+
+
+def test_a_file_with_results_has_no_field_that_older_versions_do_not_know(tmp_path: Path) -> None:
+    """They refuse a file with one as a whole; what they do not know by its fields they pass over."""
+    slot = take_slot(tmp_path)
+    losses(slot).note(result(b"k"), 1.0, never)
+    (file,) = tmp_path.glob("*.losses")
+    (written,) = msgspec.json.decode(file.read_bytes())
+    assert set(written) == {
+        "topic", "partition", "offset", "stage", "step", "count", "at_ms", "limit_s", "store", "key", "time", "namespace",
+    }  # fmt: skip
+    assert (written["topic"], written["offset"], written["store"]) == ("", -1, "")
+
+
 def test_a_record_that_was_handed_over_is_known_as_one(tmp_path: Path) -> None:
     slot = take_slot(tmp_path)
     losses(slot).note(record(-1), 1.0, never)
@@ -177,7 +211,7 @@ def test_timers_and_results_are_slowed_down_by_their_task(tmp_path: Path) -> Non
     task = slowed(losses(slot))
     assert (task.singly.timers, task.singly.results) == (True, False)
     assert task.pace.is_single  # each record of the chunk may have made some of them due
-    losses(slot).note_chunk(Whereabouts("step", task=TaskId("stage", 0), is_result=True), 1.0, never)
+    losses(slot).note_chunk(result(b"k"), 1.0, never)
     assert slowed(losses(slot)).singly.results
     other = Task(TaskId("stage", 1), stage, {})
     losses(slot).slow_down(other)

@@ -3,9 +3,11 @@
 import asyncio
 import sys
 
+import pytest
 from structlog.testing import capture_logs
 
 import streamkit as sk
+from streamkit.graph.policy import ErrorPolicy
 from streamkit.runtime.whereabouts import whereabouts
 from streamkit.testing import Harness
 from streamkit.testing.virtual_time import VirtualLoop
@@ -107,3 +109,78 @@ def test_long_steps_behind_held_back_results_are_run_singly_from_then_on() -> No
         assert harness.read(LENGTHS) == [1] * 36
         assert harness.dead_letters() == []
     assert ran.count("long4") <= 4  # in virtual time the watch may hear the answer a turn later
+
+
+def held_back(work: dict[str, float], ran: list[str], policy: ErrorPolicy) -> sk.Pipeline:
+    """Counts of words, sent on at the end of each span, by a step that takes as long as the word says."""
+
+    def publish(key: str, count: int) -> int:
+        ran.append(key)
+        spend(work.get(key, 0.0))
+        return count
+
+    pipeline = sk.pipeline("held", on_error=policy)
+    counts = pipeline.read(WORDS).key_by(lambda word: word).count(name="n", updates="latest")
+    counts.map_keyed(publish, name="publish").write(LENGTHS)
+    return pipeline
+
+
+@pytest.mark.parametrize("policy", [sk.dead_letter(), sk.skip()])
+def test_a_held_back_result_that_outlasts_the_limit_is_set_aside(policy: ErrorPolicy) -> None:
+    """Also the later ones of its key: the step hangs on them too, as far as anybody can tell."""
+    ran: list[str] = []
+    pipeline = held_back({"stuck": 1.5 * LIMIT_S}, ran, policy)
+    with Harness(pipeline, partitions=1, workers=0, processing_max_s=LIMIT_S) as harness:
+        harness.send(WORDS, "a", "stuck", "b")
+        harness.scale(1)
+        watch_over(harness, [])
+        harness.run()
+        assert harness.read(LENGTHS) == [1, 1]
+        letters = harness.dead_letters()
+        assert [(letter.key, letter.value) for letter in letters] == (
+            [(b"stuck", b"1")] if policy.action == "dead_letter" else []
+        )
+        if letters:
+            assert letters[0].headers["streamkit.step"] == b"publish"
+            assert b"processing_max_s" in (letters[0].headers["streamkit.error"] or b"")
+        for _ in range(2):
+            harness.send(WORDS, "stuck", "a")
+            harness.run()
+        assert harness.read(LENGTHS) == [2, 3]
+        assert [letter.value for letter in harness.dead_letters()] == [b"2", b"3"][: 2 * len(letters)]
+    assert ran.count("stuck") == 2
+
+
+def test_a_policy_to_fail_stops_the_task_at_a_condemned_result_without_running_it() -> None:
+    ran: list[str] = []
+    pipeline = held_back({"stuck": 1.5 * LIMIT_S}, ran, sk.fail())
+    with Harness(pipeline, partitions=1, workers=0, processing_max_s=LIMIT_S) as harness:
+        harness.send(WORDS, "stuck")
+        harness.scale(1)
+        watch_over(harness, [])
+        harness.advance(100 * LIMIT_S)
+        assert harness.read(LENGTHS) == []
+        agent = harness.workers[0].agent
+        assert agent is not None
+        assert max(task.failures for task in agent.roster.tasks.values()) > 1
+    assert ran.count("stuck") == 2
+
+
+def test_a_result_that_never_returns_is_condemned_by_the_next_life() -> None:
+    ran: list[str] = []
+    ended: list[bool] = []
+    pipeline = held_back({"stuck": 1000 * LIMIT_S}, ran, sk.dead_letter())
+    with Harness(pipeline, partitions=1, workers=0, processing_max_s=LIMIT_S) as harness:
+        harness.send(WORDS, "a", "stuck", "b")
+        harness.scale(1)
+        for _ in range(2):
+            watch_over(harness, ended)
+            harness.advance(4 * LIMIT_S)
+            harness.crash(0)
+            harness.advance(1000 * LIMIT_S)  # the code of the crashed one is gone by then
+            harness.restart(0)
+        harness.run()
+        assert harness.read(LENGTHS) == [1, 1]
+        assert [letter.key for letter in harness.dead_letters()] == [b"stuck"]
+    assert ended == [True, True]
+    assert ran.count("stuck") == 2

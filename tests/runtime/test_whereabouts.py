@@ -81,6 +81,28 @@ def test_the_timer_in_hand_and_not_the_record_that_made_it_due() -> None:
     assert found.in_hand.startswith("a timer of task")
 
 
+def test_the_held_back_result_in_hand_by_its_key_and_the_step_that_held_it() -> None:
+    seen: list[Whereabouts | None] = []
+
+    def publish(_key: str, count: int) -> int:
+        seen.append(whereabouts(sys._getframe()))
+        return count
+
+    pipeline = sk.pipeline("held")
+    counts = pipeline.read(WORDS).key_by(lambda word: word).count(name="n", updates="latest")
+    counts.map_keyed(publish).write(LENGTHS)
+    with Harness(pipeline, partitions=1, workers=0) as harness:
+        harness.send(WORDS, "a", "b", "a")
+        harness.scale(1)
+        harness.run()
+    assert [(each.step, each.held_by, each.key) for each in seen if each is not None] == [
+        ("publish", "n", b"a"),
+        ("publish", "n", b"b"),
+    ]
+    assert seen[0] is not None
+    assert seen[0].in_hand == f"the result of key b'a' that task {seen[0].task} held back"
+
+
 def test_outside_of_a_pipeline_there_is_nothing_in_hand() -> None:
     assert whereabouts(sys._getframe()) is None
     assert whereabouts(None) is None
