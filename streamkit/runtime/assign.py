@@ -6,6 +6,7 @@ that commits and the other tasks go on; its partitions are read only when it is 
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 import structlog
@@ -139,8 +140,6 @@ class Roster:
     def restore(self, task: Task) -> None:
         """Begin to restore a task in the background; what state it has is closed first."""
         self._give_away(task.suspend())
-        if self.damages.take(task.id):
-            self._persistence.discard(local_name(task.id))
         self.version += 1
         task.move(Life.RESTORING)
         ownership = Ownership(
@@ -149,6 +148,7 @@ class Roster:
             retirement=self._retirement,
             terms=terms_of(self._identity, self._settings),
             state_apply_interval_s=self._settings.state_apply_interval_s,
+            is_distrusted=partial(self.damages.take, task.id),
         )
         self._restoring[task.id] = asyncio.create_task(
             self._restore(task, ownership), name=f"restore {task.id}"

@@ -57,7 +57,10 @@ class Damages:
         self._distrusted: set[TaskId] = set()
 
     def take(self, task: TaskId) -> bool:
-        """Whether the local state of a task that is about to be restored must be discarded; asked once."""
+        """Whether the local state of a task that is being restored must be discarded; asked once, by who discards it.
+
+        Not before: if the changelog is gone, what is left on the disk is the only copy, and stays.
+        """
         is_distrusted = task in self._distrusted
         self._distrusted.discard(task)
         return is_distrusted

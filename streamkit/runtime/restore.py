@@ -63,6 +63,8 @@ class Ownership(msgspec.Struct, frozen=True):
     retirement: Retirement
     terms: Terms
     state_apply_interval_s: float
+    # Whether local state must not be used, asked once: it could not be read (`runtime/damage.py`).
+    is_distrusted: Callable[[], bool] = lambda: False
 
 
 class Restoring:
@@ -110,12 +112,15 @@ class Restoring:
         It must not know more than is there, and not be so old that the tail has forgotten what was deleted since.
         """
         if store.changelog_offset == 0:
+            self._ownership.is_distrusted()  # it has been discarded already
             return None
         changelog = self._task.changelog
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
         if store.changelog_offset > end:
             await self._require_copy(store, end)
             return "it is ahead of its changelog"
+        if self._ownership.is_distrusted():
+            return "it could not be read"
         record = last_commit(store)
         if record is None or is_too_old(record.at_ms, self._task.rules.clocks.now_ms()):
             return "it is too old, or was never complete"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streamkit.errors import StateCorrupt
+from streamkit.errors import StateCorrupt, StateLost
 from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime import damage, restore
@@ -114,6 +114,31 @@ def test_other_records_that_are_committed_meanwhile_do_not_put_the_end_off() -> 
         harness.send(VIEWS, View("home"))
         with pytest.raises(StateDamaged):
             harness.run()
+        harness.dead_letters()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("batches_left", [0, 3])
+def test_local_state_that_the_changelog_no_longer_has_is_kept_though_it_is_damaged(
+    guarantee: str, batches_left: int
+) -> None:
+    """Most of it can be read, and there is no other copy; going on would count from an earlier number."""
+    with Harness(counting(), partitions=1, guarantee=guarantee, local_shuffle=False) as harness:
+        for _ in range(5):
+            harness.send(VIEWS, View("home"), View("cart"))
+            harness.run()
+        damage_disk(harness)
+        task = stateful(harness)
+        (changelog,) = harness._broker.topics.topic(task.changelog.topic).partitions
+        del changelog.batches[batches_left:]
+        changelog.end_offset = changelog.batches[-1].next_offset if changelog.batches else 0
+        harness.send(VIEWS, View("home"))
+        with pytest.raises(StateLost):
+            harness.run()
+        harness._kill(harness.workers[0])
+        store = harness.workers[0].stores.open(restore.local_name(task.id))
+        assert store.changelog_offset > changelog.end_offset
+        store.close()
         harness.dead_letters()
 
 
