@@ -44,11 +44,11 @@ class Doubts:
             await asyncio.sleep(self._backoff.next_delay_s())
         else:
             self._backoff.reset()
-            self._tries.reset()
         self._advances = self._committer.advances
 
     def going_back(self, error: StreamkitError) -> None:
         """A commit is in doubt, or a disk is full: tell of it, and look at it; see `look_at`."""
+        self._tries.look_at(self._committer.advances)
         self._tries.tell("going back to the commit records", error)
         self.look_at(error)
 

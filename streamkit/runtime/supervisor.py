@@ -47,6 +47,7 @@ class Tries:
     def __init__(self) -> None:
         self._failures = 0
         self._since_s = 0.0
+        self._progress = 0
 
     def tell(self, event: str, error: BaseException, **fields: object) -> None:
         """One more failure: the first, second, fourth, eighth and so on are told, and one in an hour at least."""
@@ -60,9 +61,11 @@ class Tries:
         say = log.error if lasts_s >= LASTING_S else log.warning
         say(event, error=str(error), failures=self._failures, lasts_s=lasts_s, **fields)
 
-    def reset(self) -> None:
-        """Something succeeded."""
-        self._failures = 0
+    def look_at(self, progress: int) -> None:
+        """Before `tell`: what failed before this number changed was another story, and has passed."""
+        if progress != self._progress:
+            self._progress = progress
+            self._failures = 0
 
 
 async def retried(what: str, backoff: Backoff, action: Callable[[], Awaitable[R]]) -> R:

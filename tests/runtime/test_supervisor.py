@@ -3,12 +3,17 @@
 import asyncio
 import itertools
 
+import pytest
 from structlog.testing import capture_logs
 
 from streamkit.config import Settings
 from streamkit.errors import Retry
+from streamkit.kafka.ports import Commit
+from streamkit.model.ids import TopicPartition
 from streamkit.runtime.supervisor import LASTING_S, Backoff, retried
+from streamkit.testing import Harness
 from streamkit.testing.virtual_time import VirtualLoop
+from tests.runtime.pages import VIEWS, View, counting
 
 
 def test_a_broker_that_is_away_for_a_day_is_told_of_some_thirty_times() -> None:
@@ -49,3 +54,33 @@ def test_a_success_begins_the_count_anew() -> None:
         loop.run_until_complete(asyncio.wait_for(twice(), 60))
     loop.close()
     assert [each["failures"] for each in logs] == [1, 1]
+
+
+def test_commits_that_failed_before_others_succeeded_are_another_story(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or one that fails today is told as lasting since yesterday, or not at all."""
+    left = 0
+    with capture_logs() as logs, Harness(counting(), partitions=1) as harness:
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        agent = harness.workers[0].agent
+        assert agent is not None
+        write = agent._parts.writer.commit
+
+        async def commit(span: Commit) -> dict[TopicPartition, int]:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                raise Retry("nobody answers")
+            return dict(await write(span))
+
+        monkeypatch.setattr(agent._parts.writer, "commit", commit)
+        for failures in (2, 1, 3, 1):
+            left = failures
+            harness.send(VIEWS, View("home"))
+            harness.run()
+            harness.advance(LASTING_S * 2)
+    told = [each for each in logs if each["event"].startswith("going back")]
+    assert [each["failures"] for each in told] == [1, 2, 1, 1, 2, 1]
+    assert {each["log_level"] for each in told} == {"warning"}
