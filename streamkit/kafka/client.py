@@ -55,13 +55,15 @@ class Client(AIOKafkaClient):  # type: ignore[misc] # the client has no types
         group = how.get("group", ConnectionGroup.DEFAULT)
         lock = self._locks.setdefault((node_id, group), asyncio.Lock())
         async with lock:
-            if self.connected(node_id, group) is None and not self._reconnects.is_due(node_id):
+            is_new = self.connected(node_id, group) is None
+            if is_new and not self._reconnects.is_due(node_id):
                 return None
             connection = await super()._get_conn(node_id, **how)
         if connection is None:
             self._reconnects.failed(node_id)
             return None
-        self._reconnects.succeeded(node_id)
+        if is_new:  # one that was up already says nothing about others that cannot be made
+            self._reconnects.succeeded(node_id)
         receive_whole(connection)
         return connection
 

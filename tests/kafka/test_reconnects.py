@@ -114,3 +114,28 @@ async def test_connections_of_one_worker_tell_of_an_outage_once_and_share_their_
     ]
     first._reconnects.failed(1)
     assert not second._reconnects.is_due(1)
+
+
+async def test_a_connection_that_is_up_says_nothing_about_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password that has changed, a broker that has no room: those that are in stay, and metadata is asked by them."""
+    clock, tried = Clock(), []
+    up = SimpleNamespace(connected=lambda: True)
+
+    async def connect(self: AIOKafkaClient, node_id: int, **how: int) -> object | None:
+        group = how.get("group", 0)
+        if (node_id, group) in self._conns:
+            return self._conns[node_id, group]
+        tried.append(clock.now_s)
+        return None
+
+    monkeypatch.setattr(AIOKafkaClient, "_get_conn", connect)
+    monkeypatch.setattr(under_test, "receive_whole", lambda _connection: None)
+    client = Client(bootstrap_servers="127.0.0.1:9")
+    client._reconnects = Reconnects(clock)
+    client._conns[1, 0] = up
+    while clock.now_s < 100.0 + MINUTE_S:
+        assert await client._get_conn(1) is up
+        with pytest.raises(NodeNotReadyError):
+            await client.connect(1, 7)
+        clock.now_s += 0.05
+    assert len(tried) <= MINUTE_S / (PAUSE_LAST_S * (1 - SPREAD)) + 5
