@@ -47,7 +47,7 @@ class Hold:
     def see(self, now_s: float, where: Whereabouts | None) -> None:
         """It still lasts, and this is what the code is doing."""
         self.held_s = now_s - self.since_s
-        if self.where is None or where is None or where.in_hand != self.where.in_hand:
+        if self.where is None or where is None or where.held != self.where.held:
             self.where_since_s = self.since_s if self.where is None else now_s
         self.where = where
 

@@ -45,6 +45,11 @@ class Whereabouts(msgspec.Struct, frozen=True):
     line: str = ""
 
     @property
+    def held(self) -> tuple[object, ...]:
+        """What it has in hand, to tell it from others: `in_hand` is the same for all timers of one time."""
+        return (self.task, self.partition, self.offset, self.store, self.timer, self.is_result)
+
+    @property
     def in_hand(self) -> str:
         """What it has in hand, in words."""
         if self.timer is not None:

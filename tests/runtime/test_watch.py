@@ -23,6 +23,7 @@ from streamkit.runtime.watch import Watch, watching
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
+from streamkit.state.timers import Timer
 from streamkit.testing import Harness
 from streamkit.testing.virtual_time import VirtualLoop, in_process
 from streamkit.testing.watched import watched
@@ -138,6 +139,18 @@ def test_a_record_that_has_just_come_into_hand_is_not_to_blame() -> None:
     assert rig.group.left == 1
     (noted,) = msgspec.json.decode(rig.notes.data)
     assert (noted["offset"], noted["count"]) == (5, 0)
+
+
+def test_a_timer_is_not_to_blame_for_others_of_the_same_time() -> None:
+    """The windows of all keys end together."""
+    rig = Rig()
+    rig.in_hand = lambda now_s: Whereabouts(
+        "step", task=TaskId("stage", 0), store="sums", timer=Timer(b"%d" % (now_s // 2), 60_000, b"")
+    )
+    rig.look_until(LIMIT_S + 3)
+    assert rig.group.left == 1
+    (noted,) = msgspec.json.decode(rig.notes.data)
+    assert noted["count"] == 0
 
 
 def test_what_held_the_loop_last_is_remembered_for_the_log() -> None:
