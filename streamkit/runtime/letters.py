@@ -52,7 +52,9 @@ def reason_of(step: str, cause: BaseException) -> Condemned:
 def _traceback(cause: BaseException) -> str:
     try:
         lines = list(_told(cause))
-    except Exception as failed:  # noqa: BLE001 - the error is the user's, and so is everything that it is asked for
+    except BaseException as failed:  # the error is the user's, and so is everything that it is asked for
+        if isinstance(failed, KeyboardInterrupt):
+            raise
         lines = [f"no traceback: {said(failed)}"]
     return printable("".join(lines)[-TRACEBACK_CHARACTERS_MAX:])
 

@@ -49,10 +49,18 @@ class Exiting(Exception):
         raise SystemExit(3)
 
 
+class Proud(Exception):
+    """Ends the program when it is asked for anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise SystemExit(name)
+
+
 RAISED = {
     "surrogate": ValueError("\ud800"),
     "mute": Mute(),
     "exiting": Exiting(),
+    "proud": Proud(),
     "long": ValueError("x" * 5_000_000),
     "wide": ValueError("\U0001f600" * 100_000),
     "exit": SystemExit(1),
