@@ -238,7 +238,7 @@ def require_sense(plan: Plan, to: str | None, topic: str | None) -> None:
         raise Misuse(
             f'pipeline "{plan.name}" does not read topic "{topic}"', hint=f"it reads: {', '.join(sources)}"
         )
-    if to is not None and to not in NAMED_PLACES and not to.isdigit():
+    if to is not None and to not in NAMED_PLACES and not to.isdecimal():
         _milliseconds(to)
 
 
@@ -286,7 +286,7 @@ async def _wanted(to: str, partitions: list[TopicPartition], admin: Admin) -> Ma
         return await admin.start_offsets(partitions)
     if to == "latest":
         return await admin.end_offsets(partitions, committed=True)
-    if to.isdigit():
+    if to.isdecimal():
         return await _at_offset(int(to), partitions, admin)
     return await admin.offsets_for_time(partitions, _milliseconds(to))
 

@@ -7,6 +7,7 @@ import pytest
     ("words", "told"),
     [
         (("--to", "yesterday"), ('"yesterday" is no place in a topic', "earliest, latest, committed")),
+        (("--to", "12²"), ('"12²" is no place in a topic',)),
         (("--to", "latest", "--topic", "nope"), ('does not read topic "nope"', "it reads: {views}")),
         (("--accept-gap", "--to", "latest"), ("`--to latest` and `--accept-gap`", "leave one of them out")),
         (("--to", "latest", "--accept-gap", "--topic", "nope"), ("name two places",)),
