@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka.client import AIOKafkaClient
@@ -121,7 +122,7 @@ async def test_a_connection_that_is_up_says_nothing_about_new_ones(monkeypatch: 
     clock, tried = Clock(), []
     up = SimpleNamespace(connected=lambda: True)
 
-    async def connect(self: AIOKafkaClient, node_id: int, **how: int) -> object | None:
+    async def connect(self: AIOKafkaClient, node_id: int, **how: int) -> Any:
         group = how.get("group", 0)
         if (node_id, group) in self._conns:
             return self._conns[node_id, group]
