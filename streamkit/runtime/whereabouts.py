@@ -47,7 +47,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
     @property
     def held(self) -> tuple[object, ...]:
         """What it has in hand, to tell it from others: `in_hand` is the same for all timers of one time."""
-        return (self.task, self.partition, self.offset, self.store, self.timer, self.is_result)
+        return (self.task, self.partition, self.offset, self.store, self.timer, self.held_by, self.key)
 
     @property
     def in_hand(self) -> str:
