@@ -4,6 +4,7 @@ The problem is a lowercase fragment without a period. `where` names the place, `
 the next command or edit. A person reads `render()`; a program reads the class and the code.
 """
 
+from types import FrameType
 from typing import ClassVar
 
 
@@ -177,16 +178,34 @@ def is_of_the_record(error: BaseException) -> bool:
     of ours says who must act only where our own code raised it; and no step of ours builds a pipeline.
     """
     if isinstance(error, StreamkitError):
-        return isinstance(error, UserCodeError | InvalidPipeline) or not _is_raised_by_us(error)
+        return isinstance(error, UserCodeError | InvalidPipeline) or not is_raised_by_us(error)
     return not isinstance(error, KeyboardInterrupt)
 
 
-def _is_raised_by_us(error: BaseException) -> bool:
-    """Whether the code that raised it first is streamkit's; code that we generate has no module."""
+def is_raised_by_us(error: BaseException) -> bool:
+    """Whether the code that raised it first is streamkit's."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return trace is None or _is_ours(trace.tb_frame)
+
+
+def line_of(error: BaseException) -> str:
+    """File and line of the innermost call outside streamkit when this was raised, or what it came of; "" if there was none."""
+    for each in (error, error.__cause__):
+        found = None
+        trace = None if each is None else each.__traceback__
+        while trace is not None:
+            found = found if _is_ours(trace.tb_frame) else trace
+            trace = trace.tb_next
+        if found is not None:
+            return f"{found.tb_frame.f_code.co_filename}:{found.tb_lineno}"
+    return ""
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether this is streamkit's code; what we generate has no module."""
+    module = frame.f_globals.get("__name__", "")
     return module == "" or str(module).partition(".")[0] == "streamkit"
 
 

@@ -4,14 +4,13 @@ Before this step `runtime/ingest.py` found the task and the decoder; after it th
 (`runtime/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
 """
 
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from streamkit.codec.naming import type_name
-from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, said
+from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, line_of, said
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
@@ -193,16 +192,10 @@ def _started(step: Step, following: Push, scope: TaskScope) -> Push:
             raise
         raise Misconfigured(
             f'step "{step.name}" cannot be started: its open() raised',
-            where=_place_of(error),
+            where=line_of(error),
             detail=said(error),
             hint="mend it, or do what may fail in on_record, where the pipeline's error policy decides; then start again",
         ) from error
-
-
-def _place_of(error: BaseException) -> str:
-    """File and line where an error was raised."""
-    frames = traceback.extract_tb(error.__traceback__, limit=-1)
-    return f"{frames[0].filename}:{frames[0].lineno}" if frames else ""
 
 
 def _fan_out(pushes: list[Push]) -> Push:

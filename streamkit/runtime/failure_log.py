@@ -1,6 +1,5 @@
 """failure_log: what failed, for whoever reads the log: the first of a kind in full, those that follow as a number."""
 
-import re
 from collections.abc import Callable
 
 import msgspec
@@ -12,8 +11,6 @@ log = structlog.get_logger()
 
 # How long failures of one step are only counted after one was told: a topic full of them gives six lines a minute.
 QUIET_MS = 10_000
-# A call in a traceback, as Python shows it.
-_PLACE = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 
 
 class Told(msgspec.Struct):
@@ -40,8 +37,8 @@ class FailureLog:
             return
         self.sum_up()
         self._told[kind] = Told(now_ms + QUIET_MS)
-        if places := _PLACE.findall(reason.traceback):
-            fields["line"] = ":".join(places[-1])
+        if reason.line:
+            fields["line"] = reason.line
         log.warning(event, task=str(task.id), step=reason.step, error=reason.error, **fields)
 
     def sum_up(self) -> None:

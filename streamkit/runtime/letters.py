@@ -10,7 +10,7 @@ from types import CodeType, TracebackType
 
 import msgspec
 
-from streamkit.errors import EncodeError, Misconfigured, printable, said
+from streamkit.errors import EncodeError, Misconfigured, line_of, printable, said
 from streamkit.kafka.records import Headers, LogRecord, Unreadable
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.runtime.align import DECODE
@@ -21,6 +21,8 @@ from streamkit.state.timers import Timer
 # A header holds at most this much of a message, and of a traceback: there the end is what tells.
 MESSAGE_CHARACTERS_MAX = 1000
 TRACEBACK_CHARACTERS_MAX = 4000
+# The log names the class of an error with at most this much.
+CLASS_CHARACTERS_MAX = 200
 # Of a traceback that goes deep, this many calls at its end.
 TRACEBACK_CALLS_MAX = 50
 # Ways to a failure that are remembered before all are forgotten.
@@ -45,8 +47,16 @@ def reason_of(step: str, cause: BaseException) -> Condemned:
     The error forgets its traceback: one that is raised again and again would carry those of all times before.
     """
     text = "" if step == DECODE else _traceback(cause)
+    kind, line = _class_and_line(cause)
     cause.__traceback__ = None
-    return Condemned(step, said(cause)[:MESSAGE_CHARACTERS_MAX], text)
+    return Condemned(step, said(cause)[:MESSAGE_CHARACTERS_MAX], text, kind, line)
+
+
+def _class_and_line(cause: BaseException) -> tuple[str, str]:
+    try:
+        return printable(_name(type(cause))[:CLASS_CHARACTERS_MAX]), printable(line_of(cause))
+    except Exception:  # noqa: BLE001 - the error is the user's, and so is everything that it is asked for
+        return "", ""
 
 
 def _traceback(cause: BaseException) -> str:
@@ -75,14 +85,18 @@ def _told(error: BaseException) -> Iterator[str]:
 
 def _last_lines(error: BaseException) -> Iterator[str]:
     """The type of an error and what it says; the usual ones without Python's help, which looks at all that came before."""
-    kind = type(error)
     text = _text(error)
     if text is None or isinstance(error, SyntaxError) or hasattr(error, "__notes__"):
         yield from traceback.format_exception_only(error)
         return
-    is_plain = kind.__module__ in ("__main__", "builtins")
-    name = kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
+    name = _name(type(error))
     yield f"{name}: {text}\n" if text else f"{name}\n"
+
+
+def _name(kind: type[BaseException]) -> str:
+    """The name of an error's class, as Python shows it."""
+    is_plain = kind.__module__ in ("__main__", "builtins")
+    return kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text(error: BaseException) -> str | None:

@@ -72,6 +72,9 @@ class Condemned(msgspec.Struct, frozen=True):
     step: str
     error: str
     traceback: str
+    # The class of the error, and the last line of the user's code on the way to it, where there is one.
+    kind: str = ""
+    line: str = ""
 
 
 class Restored(msgspec.Struct):
