@@ -99,9 +99,7 @@ def test_make_simulate_runs_every_family_of_seeds() -> None:
 
 def test_the_table_of_metrics_names_every_metric() -> None:
     told = [name for name, _, _ in ROW.findall(section("Operations")) if name.startswith("streamkit_")]
-    status = WorkerStatus(
-        pipeline="p", commits=0, dead_letters=0, local_partitions=0, blocked_partitions=0, tasks=[]
-    )
+    status = WorkerStatus(pipeline="p", commits=0, local_partitions=0, blocked_partitions=0, tasks=[])
     served = [
         f"{each.name}_total" if each.type == "counter" else each.name
         for each in WorkerMetrics(lambda: status).collect()

@@ -111,11 +111,6 @@ class Agent:
         return self._local.partitions
 
     @property
-    def set_aside(self) -> int:
-        """Records, results and timers that were set aside so far."""
-        return self._failures.set_aside
-
-    @property
     def commits(self) -> int:
         """Commits that have landed so far."""
         return self._committer.commits
@@ -205,6 +200,7 @@ class Agent:
         await asyncio.sleep(0)  # replies get their turn between two slices
 
     async def _let_time_pass(self) -> None:
+        self._failures.log.sum_up()
         if not self._rules.is_timed or self._refusals.is_full:
             return
         if not self._rhythm.is_span_open:
@@ -237,7 +233,6 @@ class Agent:
         if self._refusals.is_searching:
             await self._committer.settle()
             self._refusals.landed(self.roster.owner_of, now_s(), is_hurried=self._pulse.is_hurried)
-        self._failures.log.sum_up()
         self._persistence.keep_within_memory(self.roster.states(), self._outbox.caches)
 
     async def _run_handed(self) -> None:
@@ -293,7 +288,7 @@ class Agent:
         delay_s = self._failures.delay_s(task, self._settings)
         task.wake_at = now_s() + delay_s
         task.move(Life.WAITING)
-        log.warning("task waits", task=str(task.id), seconds=round(delay_s, 3), failures=task.failures)
+        self._failures.tell_wait(task, delay_s)
 
     async def _narrow(self, refused: DataRefused) -> None:
         """The broker does not take what a span holds: go by what its topics say now, or else look for it."""
@@ -382,6 +377,7 @@ class Agent:
 
     async def _close(self) -> None:
         await self._committer.cancel()
+        self._failures.log.end()
         await self._pulse.stop()
         await self._blocked.stop()
         await self._local.stop()

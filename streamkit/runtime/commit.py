@@ -30,7 +30,7 @@ from streamkit.runtime.counts import RECORDS_OUT
 from streamkit.runtime.emit import Outbox
 from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.task import Condemned, Task
+from streamkit.runtime.task import Condemned, Kind, Task
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 
 # What was held back: key, value and timestamp.
@@ -45,6 +45,7 @@ class Frozen(msgspec.Struct):
     positions: dict[TopicPartition, int]
     clock: ClockState
     span: int
+    set_aside: dict[Kind, int]
 
 
 class SpanEndFailed(Exception):
@@ -232,7 +233,8 @@ class Committer:
             task.careful.end()
             task.careful = None
             task.is_suspect = False
-        return Frozen(task, rows, dict(task.positions), task.clock.snapshot(), task.span)
+        set_aside, task.set_aside = task.set_aside, {}
+        return Frozen(task, rows, dict(task.positions), task.clock.snapshot(), task.span, set_aside)
 
     async def _write(self, commit: Commit, frozen: list[Frozen]) -> None:
         ends = await self._send(commit)
@@ -243,6 +245,7 @@ class Committer:
                 raise Bug(f"the commit of task {part.task.id} wrote nothing to {part.task.changelog}")
             part.task.state.committed(part.rows, end)
             part.task.landed(part.positions, part.clock, part.span)
+            self._failures.log.landed(part.set_aside)
         self.ends |= ends
         self.commits += 1
         self.ended_at = asyncio.get_running_loop().time()

@@ -17,12 +17,12 @@ from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka.records import LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.runtime.align import DECODE, STATE
+from streamkit.runtime.align import DECODE, STATE, WATERMARKS
 from streamkit.runtime.chain import RecordFailed, failing_step
 from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.failure_log import FailureLog
 from streamkit.runtime.letters import Letters, reason_of
-from streamkit.runtime.task import Condemned, Place, Task
+from streamkit.runtime.task import Condemned, Place, Task, Wait
 from streamkit.state.timers import Timer
 
 log = structlog.get_logger()
@@ -47,7 +47,6 @@ class Failures:
         self._policy = policy
         self._letters = letters
         self.log = FailureLog(now_ms)
-        self.set_aside = 0
 
     def judge(self, task: Task, partition: TopicPartition, failed: RecordFailed) -> Verdict:
         """Decide about a record on which the chain raised; acts at once where nothing has to be undone."""
@@ -75,7 +74,7 @@ class Failures:
         self._count(task)
         is_skipped = self._policy.action == "skip"
         outcome = "skipped" if is_skipped else "dead letter"
-        self.log.tell(
+        self.log.tell_set_aside(
             "a part of a topic cannot be read",
             task,
             reason,
@@ -138,12 +137,14 @@ class Failures:
             return _run_again(task)
         log.error("state cannot be written: the task waits", task=str(task.id), error=said(cause))
         task.failures += 1
+        task.wait = Wait("the end of the span", reason_of(STATE, cause))
         return Verdict.STOP_TASK
 
     def judge_tick(self, task: Task, cause: BaseException) -> Verdict:
         """Decide about a watermark generator that raised at a tick: no record is to blame, so the task waits."""
         log.error("the watermark generator failed: the task waits", task=str(task.id), error=said(cause))
         task.failures += 1
+        task.wait = Wait("a tick of the watermark generator", reason_of(WATERMARKS, cause))
         return Verdict.STOP_TASK
 
     def _is_given_up(
@@ -153,18 +154,17 @@ class Failures:
         if self._policy.action == "fail":
             return False
         attempts = task.attempts[what] = task.attempts.get(what, 0) + 1
-        if reason.step in (DECODE, COMMIT) or attempts > self._policy.retries:
+        is_lasting = reason.is_lasting or reason.step in (DECODE, COMMIT)
+        if is_lasting or attempts > self._policy.retries:
             return True
         task.failures = attempts  # of this very record: the next one begins with the first delay again
         return False
 
     def _patience(self, task: Task, reason: Condemned, at: str, *, is_undone: bool) -> Verdict:
         """The record stays where it is and is tried again later."""
-        if self._policy.action != "fail":
-            self.log.tell("record failed", task, reason, outcome="tried again", at=at)
-        elif not is_undone:
-            return _run_again(task)  # what came before it can then be committed
-        else:
+        if self._policy.action == "fail":
+            if not is_undone:
+                return _run_again(task)  # what came before it can then be committed
             task.failures += 1
             log.error(
                 "the pipeline's policy is to fail: the task waits at this record",
@@ -174,6 +174,7 @@ class Failures:
                 error=reason.error,
                 traceback=reason.traceback,
             )
+        task.wait = Wait(at, reason)
         if is_undone:
             return Verdict.WAIT
         task.is_suspect = True
@@ -190,9 +191,11 @@ class Failures:
         at = f"{partition}@{record.offset}"
         self._count(task)
         if self._policy.action == "skip":
-            self.log.tell("record failed", task, reason, outcome="skipped", at=at, traceback=reason.traceback)
+            self.log.tell_set_aside(
+                "record failed", task, reason, outcome="skipped", at=at, traceback=reason.traceback
+            )
         else:
-            self.log.tell("record failed", task, reason, outcome="dead letter", at=at)
+            self.log.tell_set_aside("record failed", task, reason, outcome="dead letter", at=at)
             is_shuffled = any(
                 each.topic == partition.topic and each.kind == "shuffle" for each in task.stage.inputs
             )
@@ -210,7 +213,7 @@ class Failures:
     ) -> None:
         """As `put_aside`, for a result that was held back."""
         self._count(task)
-        self.log.tell("result failed", task, reason)
+        self.log.tell_set_aside("result failed", task, reason)
         if self._policy.action != "skip":
             self._letters.of_result(task.id, key, value, timestamp, reason)
 
@@ -223,16 +226,21 @@ class Failures:
             raise UserCodeError(reason.error)  # it is not fired, but not passed over either
         self._count(task)
         task.timers_set_aside.add((store, timer))
-        self.log.tell("timer failed", task, reason, time=timer.time)
+        self.log.tell_set_aside("timer failed", task, reason, time=timer.time)
         if self._policy.action != "skip":
             self._letters.of_timer(task.id, timer, reason)
         return True
 
     def _count(self, task: Task) -> None:
-        self.set_aside += 1
         task.clock.counts[DEAD_LETTERS] += 1
         if task.careful is not None:
             task.careful.keep(DEAD_LETTERS)
+
+    def tell_wait(self, task: Task, delay_s: float) -> None:
+        """Say that a task waits, and at what; also of tasks that wait again and again."""
+        wait = task.wait or Wait("", Condemned("", "", ""))
+        seconds = round(delay_s, 3)
+        self.log.tell("task waits", task, wait.reason, at=wait.at, seconds=seconds, failures=task.failures)
 
     def delay_s(self, task: Task, settings: Settings) -> float:
         """How long a task waits before its record is tried again."""

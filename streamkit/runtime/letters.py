@@ -10,10 +10,10 @@ from types import CodeType, TracebackType
 
 import msgspec
 
-from streamkit.errors import EncodeError, Misconfigured, line_of, printable, said
+from streamkit.errors import EncodeError, Misconfigured, is_raised_by_us, line_of, printable, said
 from streamkit.kafka.records import Headers, LogRecord, Unreadable
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.align import DECODE
+from streamkit.runtime.align import DECODE, STATE
 from streamkit.runtime.emit import NO_HEADERS, Lane
 from streamkit.runtime.task import Condemned
 from streamkit.state.timers import Timer
@@ -48,8 +48,10 @@ def reason_of(step: str, cause: BaseException) -> Condemned:
     """
     text = "" if step == DECODE else _traceback(cause)
     kind, line = _class_and_line(cause)
+    # A value that cannot be written: made of the same record, it is the same. State is made of others, too.
+    is_lasting = isinstance(cause, EncodeError) and step != STATE and is_raised_by_us(cause)
     cause.__traceback__ = None
-    return Condemned(step, said(cause)[:MESSAGE_CHARACTERS_MAX], text, kind, line)
+    return Condemned(step, said(cause)[:MESSAGE_CHARACTERS_MAX], text, kind, line, is_lasting)
 
 
 def _class_and_line(cause: BaseException) -> tuple[str, str]:

@@ -11,7 +11,6 @@ def worker_status(agent: Agent, pipeline: str, now_ms: int) -> WorkerStatus:
     return WorkerStatus(
         pipeline=pipeline,
         commits=agent.commits,
-        dead_letters=agent.set_aside,
         local_partitions=agent.local_partitions,
         blocked_partitions=agent.blocked_partitions,
         tasks=[_task_status(task, now_ms) for task in list(agent.roster.tasks.values())],

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from streamkit.errors import Bug
 from streamkit.graph.stage import Input, Output, Stage
@@ -75,6 +77,24 @@ class Condemned(msgspec.Struct, frozen=True):
     # The class of the error, and the last line of the user's code on the way to it, where there is one.
     kind: str = ""
     line: str = ""
+    # Whether it would fail in the same way however often it is tried.
+    is_lasting: bool = False
+
+
+class Kind(NamedTuple):
+    """What failures are told and counted by; `error` is the class of the error."""
+
+    event: str
+    stage: str
+    step: str
+    error: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What a task waits at, and why."""
+
+    at: str
+    reason: Condemned
 
 
 class Restored(msgspec.Struct):
@@ -121,8 +141,7 @@ class Task:
         # True if the open span must write a commit record for this task.
         self.moved = False
         # The number of the span in hand, and that of the last commit that has ended.
-        self.span = 0
-        self.committed_span = 0
+        self.span = self.committed_span = 0
         self.birth = ""
         self.plan_row = b""
         # Offsets which the error policy has condemned: they go to the dead letters without being run.
@@ -134,12 +153,15 @@ class Task:
         # Timers which the error policy has condemned, by store: they are set aside instead of being fired.
         self.condemned_timers: dict[tuple[str, Timer], Condemned] = {}
         self.timers_set_aside: set[tuple[str, Timer]] = set()
+        # How much was set aside in the open span.
+        self.set_aside: dict[Kind, int] = {}
         # How often a record, or the held-back result of a key, has failed and was tried again.
         self.attempts: dict[Place | tuple[str, Timer] | bytes | None, int] = {}
         # True if records have failed: when the span is read again, they are run carefully.
         self.is_suspect = False
         self.careful: Careful | None = None
         self.wake_at = 0.0
+        self.wait: Wait | None = None
         # How many of its records are run at a time.
         self.pace = Pace()
         self.singly = Singly(self.pace)
@@ -186,7 +208,7 @@ class Task:
         self.committed = dict(restored.positions)
         self.singly.passed(self.committed)
         self.unread = restored.unread
-        self.committed_clock = restored.clock
+        self.committed_clock = self._with_counts(restored.clock)
         self.committed_span = restored.span
         self.birth = restored.birth
         self.plan_row = restored.plan_row
@@ -194,12 +216,17 @@ class Task:
         self.rewind(outputs)
         self.move(Life.RUNNING)
 
+    def _with_counts(self, clock: ClockState) -> ClockState:
+        """A restored clock; without event time none is stored, and what this task has counted goes on."""
+        return clock if self.rules.is_timed else replace(clock, counts=self.committed_clock.counts)
+
     def rewind(self, outputs: Mapping[str, Code]) -> None:
         """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)
         self.span = self.committed_span
         self.timers_set_aside.clear()
+        self.set_aside = {}
         self.moved = not self.announced
         former, self._clock = self._clock, open_clock(self.inputs, self.rules, self.committed_clock)
         if former is not None:

@@ -16,6 +16,7 @@ _TASK = ("pipeline", "stage", "partition")
 
 # name of a total -> metric, what it says
 _TOTALS = {
+    "dead_letters": ("streamkit_records_set_aside", "Dead letters, and skipped records."),
     "doubted_signals": ("streamkit_doubted_signals", "Watermarks in shuffles that no task can have sent."),
     "foreign_records": ("streamkit_foreign_records", "Records in shuffles that streamkit did not write."),
     "late_records": ("streamkit_late_records", "Records that came after their windows had closed."),
@@ -37,11 +38,6 @@ class WorkerMetrics(Collector):
         commits = CounterMetricFamily("streamkit_commits", "Commits that have landed.", labels=["pipeline"])
         commits.add_metric([status.pipeline], status.commits)
         yield commits
-        letters = CounterMetricFamily(
-            "streamkit_records_set_aside", "Dead letters, and skipped records.", labels=["pipeline"]
-        )
-        letters.add_metric([status.pipeline], status.dead_letters)
-        yield letters
         local = GaugeMetricFamily(
             "streamkit_local_shuffle_partitions",
             "Partitions of shuffles that are handed over in memory.",

@@ -20,7 +20,6 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: str
     commits: int
-    dead_letters: int
     # Partitions of shuffles that are handed over in memory.
     local_partitions: int
     # Partitions that the worker writes to whose readers wait for a transaction that does not end.

@@ -13,6 +13,7 @@ from streamkit.kafka import compression
 from streamkit.kafka.record_batches import Chunk
 from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.testing import Harness
 from streamkit.testing.harness import Received
 from streamkit.testing.memory.partition import Read
@@ -111,7 +112,8 @@ def test_a_skipping_pipeline_counts_it(garbled: Callable[..., None]) -> None:
         assert harness.dead_letters() == []
         agent = harness.workers[0].agent
         assert agent is not None
-        assert agent.set_aside == 1
+        (task,) = agent.roster.tasks.values()
+        assert task.committed_clock.counts[DEAD_LETTERS] == 1
 
 
 def test_a_failing_pipeline_waits_at_it(garbled: Callable[..., None]) -> None:

@@ -10,6 +10,7 @@ from streamkit.kafka.ports import Assignment, Member
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.assign import _follows as follows
+from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
@@ -47,6 +48,18 @@ def test_a_condemned_record_is_remembered_until_it_is_committed():
     assert task.condemned == {place: {8: reason}}
     task.landed({place: 9}, ClockState(), 2)
     assert task.condemned == {place: {}}
+
+
+def test_what_a_task_without_event_time_has_counted_goes_on_when_it_is_restored():
+    task = a_task()
+    state = TaskState(MemoryStores().open("task"), task.stage.stores)
+    outputs = {each.topic: writing_to([]) for each in task.stage.outputs}
+    for _ in range(2):
+        task.life = Life.RESTORING
+        task.start(Restored(state, {}, 0, "birth"), outputs)
+        task.clock.counts[DEAD_LETTERS] += 1
+        task.landed({}, task.clock.snapshot(), 1)
+    assert task.committed_clock.counts[DEAD_LETTERS] == 2
 
 
 def test_a_task_is_kept_only_over_the_very_next_generation_of_the_same_member():

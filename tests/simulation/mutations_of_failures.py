@@ -3,6 +3,7 @@
 from typing import Any
 
 from streamkit.runtime.careful import Careful
+from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.ingest import FetchedIntake
 from streamkit.state.record_layer import RecordLayer
 from streamkit.state.timers import TimerCells
@@ -42,11 +43,11 @@ def undone_record_takes_others_along(patch: Any) -> None:
 
     def broken(self: FetchedIntake, records: Any, condemned: Any, failures: Any) -> Any:
         for record in records:
-            before = failures.set_aside
+            before = self.task.clock.counts[DEAD_LETTERS]
             verdict = run(self, [record], condemned, failures)
             if verdict is not None or self.is_paused:
                 return verdict
-            if failures.set_aside > before:
+            if self.task.clock.counts[DEAD_LETTERS] > before:
                 self._advance(records[-1].offset + 1)
                 return None
         return None

@@ -3,6 +3,7 @@
 import sys
 
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 from streamkit.testing.virtual_time import VirtualLoop
 from streamkit.testing.watched import watched
@@ -53,7 +54,8 @@ class Labour:
             world.broker.groups.group(world.plan.name).positions.get(partition),
             faults,
             sum(worker.lives for worker in world.workers),
-            sum(agent.watch.given_up + agent.set_aside for agent in agents),
+            sum(agent.watch.given_up for agent in agents),
+            sum(task.clock.counts[DEAD_LETTERS] for agent in agents for task in agent.roster.running()),
         )
 
     async def watch_over(self, worker: Worker, life: Life, process: str) -> None:
