@@ -53,6 +53,10 @@ class Failures:
         reason = reason_of(failed.step, failed.cause)
         is_undone = task.careful is not None or failed.step in task.chain.clean_steps
         place = (partition, failed.record.offset)
+        if reason.is_lasting and self._policy.retries and task.careful is None:
+            return _run_again(
+                task
+            )  # it need not wait, and is judged when the records before it are known to be sound
         if not self._is_given_up(task, place, reason):
             return self._patience(task, reason, f"{partition}@{failed.record.offset}", is_undone=is_undone)
         if not is_undone or self._policy.retries:
@@ -154,7 +158,9 @@ class Failures:
         if self._policy.action == "fail":
             return False
         attempts = task.attempts[what] = task.attempts.get(what, 0) + 1
-        is_lasting = reason.is_lasting or reason.step in (DECODE, COMMIT)
+        # Only where each record is looked at alone: else it may be made of what one before it has spoilt.
+        is_sure = reason.is_lasting and task.careful is not None
+        is_lasting = is_sure or reason.step in (DECODE, COMMIT)
         if is_lasting or attempts > self._policy.retries:
             return True
         task.failures = attempts  # of this very record: the next one begins with the first delay again
