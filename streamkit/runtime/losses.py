@@ -176,7 +176,11 @@ class Losses:
             if loss.count >= self._tries:
                 continue
             if loss.offset >= 0 and at in task.inputs:
-                task.singly.records_until(at, loss.offset)
+                task.singly.records_until(at, loss.offset, loss.at_ms + KEPT_MS)
+                log.info(
+                    "records are run one at a time, for a chunk of them took too long",
+                    up_to=f"{at}@{loss.offset}",
+                )
             elif not loss.topic and (loss.stage, loss.partition) == tuple(task.id):
                 task.singly.timers = task.singly.timers or bool(loss.store)
                 task.singly.results = task.singly.results or not loss.store

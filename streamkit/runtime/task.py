@@ -164,7 +164,7 @@ class Task:
         self.wait: Wait | None = None
         # How many of its records are run at a time.
         self.pace = Pace()
-        self.singly = Singly(self.pace)
+        self.singly = Singly(self.pace, rules.clocks.now_ms)
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
         self.announced = False
         # Failures in a row, of the task or of the record that it is stuck at: the waiting time grows with them.

@@ -176,6 +176,7 @@ def slowed(known: Losses) -> Task:
     stage = _mapping().plan().stages[0]
     task = Task(TaskId("stage", 0), stage, {AT: stage.inputs[0]})
     known.slow_down(task)
+    task.singly._now_ms = lambda: NOW_MS
     return task
 
 
@@ -270,3 +271,16 @@ def test_fail_stops_the_task_at_it_without_running_it() -> None:
         assert not task.clock.counts[DEAD_LETTERS]
         assert task.failures > 1
     assert set(ran) == {"a"}
+
+
+def test_records_are_run_singly_for_a_day_at_most(tmp_path: Path) -> None:
+    """A topic that was created anew may never get to the place that was written down."""
+    slot = take_slot(tmp_path)
+    losses(slot).note_chunk(record(7), 1.0, never)
+    task = slowed(losses(slot))
+    task.singly._now_ms = lambda: NOW_MS + KEPT_MS - 1
+    task.singly.passed({AT: 3})
+    assert task.pace.is_single
+    task.singly._now_ms = lambda: NOW_MS + KEPT_MS
+    task.singly.passed({AT: 3})
+    assert not task.pace.is_single
