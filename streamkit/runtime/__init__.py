@@ -1,7 +1,7 @@
 """The walk of a record: files are the steps, `runtime/agent.py` is their order. Around the walk stand the others.
 
 the walk        agent rhythm assign poll turns ingest fetched align chain emit pulse commit persist
-the process     worker processes stop_signals arrive host slot supervisor disk status
+the process     worker processes stop_signals arrive host slot supervisor looks disk status
 the start       prepare internal_topics lost limits assemble parts make_task
 a task          task identity clocks time_rules counts
 the group       declined growth twins

@@ -123,7 +123,6 @@ class Agent:
         """
         try:
             await self._writer_life.open()
-            self._blocked.start()
             while not self._stopping:
                 try:
                     await self.run_once()
@@ -139,7 +138,7 @@ class Agent:
                 except StateCorrupt as error:
                     self.roster.damages.found(error, self.roster.tasks.values())
                     await self._recover()
-                except (Retry, EncodeError) as error:  # a commit in doubt, or a disk that is full
+                except Retry as error:  # a commit in doubt, or a disk that is full
                     self._doubts.going_back(error)
                     await self._recover()
             await self._drain()
@@ -172,6 +171,7 @@ class Agent:
                 self._stop_for_a_while(task)
         roster.wake(now_s(), self._reader)
         self._local.follow()
+        self._blocked.follow(now_s())
         if not self._committer.busy:
             await self._writer_life.look_after()
 

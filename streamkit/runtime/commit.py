@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from streamkit.codec.signals import HEADER, encode_signal
-from streamkit.errors import Bug, EncodeError, UserCodeError, is_of_the_record, said
+from streamkit.errors import Bug, EncodeError, Misconfigured, UserCodeError, is_of_the_record, said
 from streamkit.kafka.ports import Commit, Member, Writer
 from streamkit.kafka.records import Headers
 from streamkit.model.ids import Position, TopicPartition
@@ -208,18 +208,35 @@ class Committer:
             task.clock.tell()
 
     def tell(self, task: Task, signal: Signal) -> None:
-        """Send a signal to every partition downstream, behind what the task has sent so far."""
+        """Send a signal to every partition downstream, behind what the task has sent so far.
+
+        Raises:
+            Misconfigured: a shuffle does not even take a signal.
+        """
         data = encode_signal(task.id.partition, signal)
         headers: Headers = [(HEADER, type(signal).__name__.encode())]
         for output in task.shuffles:
             lane = self._outbox.lane(output.topic, output.partitions or 0)
-            for partition in range(len(lane.batches)):
-                lane.add(partition, None, data, self._clocks.now_ms(), headers)
+            try:
+                for partition in range(len(lane.batches)):
+                    lane.add(partition, None, data, self._clocks.now_ms(), headers)
+            except EncodeError as error:  # no record is to blame, so no policy can decide about it
+                raise Misconfigured(
+                    f'the shuffle topic "{lane.topic}" takes no signals of event time',
+                    detail=error.problem,
+                    hint=f'raise max.message.bytes of "{lane.topic}" to 10000 or more',
+                ) from error
 
     def _freeze(self, task: Task, now_ms: int) -> Frozen:
-        """The task's changed state and its commit record, as changelog records of the span."""
+        """The task's changed state and its commit record, as changelog records of the span.
+
+        Raises:
+            SpanEndFailed: a record's state cannot be written; drop the span.
+            Misconfigured: something else cannot.
+        """
         task.span += 1
         lane = self._outbox.lane(task.changelog.topic, task.stage.partitions or 0)
+        rows: dict[bytes, bytes | None] = {}
         try:
             rows = task.state.freeze()
             if not task.announced:
@@ -227,7 +244,8 @@ class Committer:
             rows[COMMIT_KEY] = task.commit_record(self._writer.writer_id, self._plan, now_ms).encode()
             lane.add_rows(task.changelog.partition, rows, now_ms)
         except EncodeError as error:
-            raise SpanEndFailed(task, self._failures.judge_state(task, error), error) from error
+            verdict = self._failures.judge_rows(task, _largest(rows), error)
+            raise SpanEndFailed(task, verdict, error) from error
         task.moved = False
         if task.careful is not None and task.careful.is_calm:
             task.careful.end()
@@ -280,3 +298,9 @@ class Committer:
             await asyncio.wait([in_flight])
             if not in_flight.cancelled():
                 in_flight.exception()
+
+
+def _largest(rows: Mapping[bytes, bytes | None]) -> str:
+    """What it is that takes most room in a changelog, for a person."""
+    key, _ = max(rows.items(), key=lambda row: len(row[0]) + len(row[1] or b""), default=(b"", None))
+    return {COMMIT_KEY: "the commit record", PLAN_KEY: "the plan"}.get(key, "the state")

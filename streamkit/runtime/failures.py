@@ -12,7 +12,7 @@ from enum import Enum
 import structlog
 
 from streamkit.config import Settings
-from streamkit.errors import DataRefused, UserCodeError, said
+from streamkit.errors import DataRefused, EncodeError, Misconfigured, UserCodeError, said
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka.records import LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
@@ -135,14 +135,20 @@ class Failures:
             return what in task.condemned.get(where, {})
         return unit in task.condemned_timers
 
-    def judge_state(self, task: Task, cause: BaseException) -> Verdict:
-        """Decide about a span whose state cannot be written: the careful run finds the record that made it so."""
+    def judge_rows(self, task: Task, what: str, cause: EncodeError) -> Verdict:
+        """Decide about a span whose rows cannot be written: the careful run finds the record that made it so.
+
+        Raises:
+            Misconfigured: it has found none, so nothing but a person can change it.
+        """
         if task.careful is None:
             return _run_again(task)
-        log.error("state cannot be written: the task waits", task=str(task.id), error=said(cause))
-        task.failures += 1
-        task.wait = Wait("the end of the span", reason_of(STATE, cause))
-        return Verdict.STOP_TASK
+        raise Misconfigured(
+            f"{what} of task {task.id} cannot be written, and no record is to blame",
+            where=cause.where,
+            detail=f"{cause.problem}\n{cause.detail}".rstrip(),
+            hint=cause.hint,
+        ) from cause
 
     def judge_tick(self, task: Task, cause: BaseException) -> Verdict:
         """Decide about a watermark generator that raised at a tick: no record is to blame, so the task waits."""

@@ -7,16 +7,15 @@ away from it: that is told again and again, nothing of the new partitions is rea
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 
 import structlog
 
-from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Stage
 from streamkit.kafka.ports import Admin
 from streamkit.runtime.agent import Agent
+from streamkit.runtime.looks import Patience
 from streamkit.runtime.lost import BEGIN_ANEW
 
 log = structlog.get_logger()
@@ -40,38 +39,66 @@ def grown_stages(plan: Plan, counts: Mapping[str, int]) -> list[Stage]:
 
 
 async def run_until_grown(agent: Agent, admin: Admin, look_s: float = LOOK_S) -> bool:
-    """Run an agent to its end; whether it ended because the pipeline needs a plan with more tasks."""
+    """Run an agent to its end; whether it ended because the pipeline needs a plan with more tasks.
+
+    Raises:
+        Misconfigured, Bug: a person must act.
+    """
     watching = asyncio.create_task(_watch(agent, admin, look_s), name="growth")
     try:
         await agent.run()
     finally:
         watching.cancel()
         await asyncio.wait([watching])
-    return not watching.cancelled() and watching.exception() is None
+    if watching.cancelled():
+        return False
+    watching.result()
+    return True
 
 
 async def _watch(agent: Agent, admin: Admin, look_s: float) -> None:
-    """Return, and stop the agent, when partitions have come that a new plan can take over."""
-    plan = agent.roster.plan
-    loop = asyncio.get_running_loop()
-    told_at_s = float("-inf")
-    while True:
-        await asyncio.sleep(look_s)
-        counts: Mapping[str, int] = {}
-        with contextlib.suppress(StreamkitError):
-            counts = await admin.partitions(plan.sources())
-        stages = grown_stages(plan, counts)
+    """Return, and stop the agent, when partitions have come that a new plan can take over; or when looks keep failing."""
+    look = GrowthLook(agent.roster.plan, admin)
+    patience = Patience("new partitions of sources")
+    pause_s = look_s
+    try:
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                if await look.is_grown():
+                    return
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the look unseen
+                pause_s = patience.failed(error, look_s)
+            else:
+                patience.went_well()
+                pause_s = look_s
+    finally:
+        agent.stop()
+
+
+class GrowthLook:
+    """Compares the sources of a plan with what it knows of them."""
+
+    def __init__(self, plan: Plan, admin: Admin) -> None:
+        self._plan = plan
+        self._admin = admin
+        self._told_at_s = float("-inf")
+
+    async def is_grown(self) -> bool:
+        """Whether partitions have come that a new plan can take over; those that none can are told."""
+        stages = grown_stages(self._plan, await self._admin.partitions(self._plan.sources()))
         bound = [stage for stage in stages if stage.stores]
         if stages and not bound:
             log.info(
                 "a source has more partitions: they are taken over", stages=[each.name for each in stages]
             )
-            agent.stop()
-            return
-        if bound and loop.time() - told_at_s > TELL_S:
-            told_at_s = loop.time()
+            return True
+        now_s = asyncio.get_running_loop().time()
+        if bound and now_s - self._told_at_s > TELL_S:
+            self._told_at_s = now_s
             log.error(
                 "a source has more partitions than there is state for: the new ones are not read",
                 stages=[each.name for each in bound],
                 hint=f"read it through key_by, in a pipeline of a new name; or\n{BEGIN_ANEW}",
             )
+        return False

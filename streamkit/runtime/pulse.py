@@ -4,12 +4,10 @@ Processing-time timers fire, generators look at the clock, silent inputs are fou
 busy moment goes on. A partition is idle only if it is silent and the log itself says that there is nothing left to read.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 
 import structlog
 
-from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin
 from streamkit.model.ids import MIN_TIME, TaskId, TopicPartition
 from streamkit.progress.channels import Status
@@ -20,6 +18,7 @@ from streamkit.runtime.align import TIMERS_AT_ONCE
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.careful import guarded
 from streamkit.runtime.failures import Failures, Verdict
+from streamkit.runtime.looks import Look
 from streamkit.runtime.strangers import Strangers
 from streamkit.runtime.task import Task
 from streamkit.runtime.time_rules import TimeRules
@@ -53,9 +52,8 @@ class Pulse:
         self._clocks = rules.clocks
         self._strangers = Strangers(rules.writers, admin, roster)
         self._next_beat_s = 0.0
-        self._next_ask_s = 0.0
         self._next_task: TaskId | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._look = Look("idle partitions")
         # Whether timers are left that fire with the next beat, which then comes at once.
         self.is_hurried = False
 
@@ -63,6 +61,9 @@ class Pulse:
         """Let time pass in every running task; returns a task in which a timer failed, and what to do about it.
 
         When the span is full, the tasks that are left have to wait for the next beat, which then comes at once.
+
+        Raises:
+            Bug: nobody can tell any more which partitions are idle.
         """
         if now_s < self._next_beat_s and not self.is_hurried:
             return None
@@ -109,9 +110,7 @@ class Pulse:
             self.is_hurried = True
 
     def _find_idle(self, now_s: float) -> None:
-        if self._asking is not None and self._asking.done():
-            self._asking = None
-        if self._asking is not None or now_s < self._next_ask_s:
+        if not self._look.is_due(now_s):
             return
         elapsed_ms = self._clocks.elapsed_ms()
         silent: Silent = {
@@ -123,16 +122,11 @@ class Pulse:
             and source.is_silent(elapsed_ms)
         }
         if silent:
-            self._next_ask_s = now_s + ASK_S
-            self._asking = asyncio.create_task(self._ask(silent), name="idleness")
+            self._look.begin(self._ask(silent), now_s, ASK_S)
 
     async def _ask(self, silent: Silent) -> None:
         """Ask the log whether silent partitions hold anything that we have not read, open transactions included."""
-        try:
-            ends = await self._admin.end_offsets(list(silent), committed=False)
-        except Retry as error:
-            log.info("could not ask whether partitions are idle", error=str(error))
-            return
+        ends = await self._admin.end_offsets(list(silent), committed=False)
         for partition, (task, source) in silent.items():
             is_caught_up = task.positions.get(partition, -1) >= ends[partition]
             if is_caught_up and source.is_silent(self._clocks.elapsed_ms()):
@@ -142,7 +136,4 @@ class Pulse:
     async def stop(self) -> None:
         """End what is under way."""
         await self._strangers.stop()
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
-            self._asking = None
+        await self._look.stop()

@@ -6,15 +6,13 @@ changelog of its stage, made before its first commit. Until it has told, event t
 comes by it is passed over and counted (`runtime/hearsay.py`).
 """
 
-import asyncio
-
 import structlog
 
-from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin
 from streamkit.progress.writers import Writers
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.hearsay import DOUBTED
+from streamkit.runtime.looks import Look
 from streamkit.runtime.prepare import HEARD_S
 
 log = structlog.get_logger()
@@ -39,20 +37,16 @@ class Strangers:
         }
         # Since when a shuffle has channels that are waited for and not known.
         self._since_s: dict[str, float] = {}
-        self._next_ask_s = 0.0
-        self._asking: asyncio.Task[None] | None = None
+        self._look = Look("tasks that write to a shuffle")
 
     def look(self, now_s: float) -> None:
         """Ask about the channels that are not known, if there are any; called with every beat."""
-        if self._asking is not None and self._asking.done():
-            self._asking = None
-        if self._asking is not None or now_s < self._next_ask_s:
+        if not self._look.is_due(now_s):
             return
         waiting = self._waiting()
         self._since_s = {topic: self._since_s.get(topic, now_s) for topic in waiting}
         if claimed := waiting | self._writers.take_claims():
-            self._next_ask_s = now_s + (ASK_S if waiting else ASK_AGAIN_S)
-            self._asking = asyncio.create_task(self._ask(claimed, now_s), name="strangers")
+            self._look.begin(self._ask(claimed, now_s), now_s, ASK_S if waiting else ASK_AGAIN_S)
 
     def _waiting(self) -> set[str]:
         """The shuffles in which a task waits for more channels than are known."""
@@ -65,11 +59,7 @@ class Strangers:
 
     async def _ask(self, topics: set[str], now_s: float) -> None:
         """Learn how many tasks there are; a broker hears of new ones a little later than the first of their signals."""
-        try:
-            counts = await self._admin.partitions([self._changelogs[topic] for topic in topics])
-        except Retry as error:
-            log.info("could not ask how many tasks write to a shuffle", error=str(error))
-            return
+        counts = await self._admin.partitions([self._changelogs[topic] for topic in topics])
         for topic in topics:
             self._writers.learn(topic, counts.get(self._changelogs[topic], 0))
         for topic in self._waiting() & topics:
@@ -94,7 +84,4 @@ class Strangers:
 
     async def stop(self) -> None:
         """End what is under way."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
-            self._asking = None
+        await self._look.stop()

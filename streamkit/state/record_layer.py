@@ -5,10 +5,11 @@ Only a task that is careful (`runtime/careful.py`) has a use for it. The cells t
 is read from bytes, what a record has changed in place is forgotten too.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
+from streamkit.errors import EncodeError
 from streamkit.state.cells import MapCells, Touched, ValueCells
 from streamkit.state.timers import TimerCells
 
@@ -50,6 +51,9 @@ class RecordLayer:
                 maps.freeze(rows, changed.touched)
                 maps.require_storable(rows, row_bytes_max)
                 changed.rows.update(rows)
+        for timers in self._timers:
+            _require_short(timers.changed(), row_bytes_max)
+        _require_short(changed.rows, row_bytes_max)
         self.settled.rows.update(changed.rows)
         for prefix, entries in changed.touched.items():
             self.settled.touched.setdefault(prefix, {}).update(entries)
@@ -79,3 +83,13 @@ class RecordLayer:
             values.forget()
         for maps in self._maps:
             maps.forget()
+
+
+def _require_short(state_keys: Iterable[bytes], bytes_max: int) -> None:
+    """Refuse a row whose key alone is more than its changelog takes: a timer, or the deletion of what is not there."""
+    for state_key in state_keys:
+        if len(state_key) >= bytes_max:
+            raise EncodeError(
+                f"a key with its timer or its state has {len(state_key)} bytes, and its changelog takes {bytes_max}",
+                hint="use shorter keys, or raise max.message.bytes of the changelog topic and start the worker again",
+            )

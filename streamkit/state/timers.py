@@ -6,6 +6,7 @@ come next are held in memory, the others stay where they are, however many there
     0xfe, store id (2 bytes), time (8 bytes), key group (2 bytes), length of the key as a varint, key, namespace
 """
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
@@ -167,6 +168,10 @@ class TimerCells:
         """What was done up to here stays; from now on `undo` can take back what comes."""
         self._journal = {}
         self._marked_horizon = self._horizon
+
+    def changed(self) -> Iterable[bytes]:
+        """The rows that were changed since the last `settle`."""
+        return self._journal or ()
 
     def undo(self) -> None:
         """Have the timers that there were at the last `settle`."""

@@ -2,13 +2,14 @@
 
 import asyncio
 import itertools
+from unittest.mock import patch
 
 import pytest
 import structlog
 
 from streamkit.kafka.ports import Guarantee, TopicSpec, WriterOptions
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.blocked import GRACE_S, BlockedOutputs
+from streamkit.runtime.blocked import GRACE_S, LOOK_S, BlockedOutputs
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.virtual_time import run
@@ -96,13 +97,18 @@ def test_it_is_said_when_it_is_over():
     run(play(), 0)
 
 
-@pytest.mark.parametrize("starts", [True, False])
-def test_it_ends_with_the_worker(starts):
+@pytest.mark.parametrize("looks", [True, False])
+def test_it_ends_with_the_worker(looks):
     async def play() -> None:
         scene = Scene()
-        if starts:
-            scene.blocked.start()
-            await asyncio.sleep(100)
+        await scene.set_up()
+        scene.write()
+        asked = []
+        with patch.object(scene.blocked, "look", lambda now_s: asked.append(now_s) or asyncio.sleep(60)):
+            for second in range(20 if looks else 1):
+                scene.blocked.follow(float(second))
+        assert asked == ([LOOK_S] if looks else [])
         await scene.blocked.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(play(), 0)
