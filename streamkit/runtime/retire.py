@@ -124,6 +124,7 @@ class _Retiring:
         self._helper: tuple[Identity, float] | None = None
         self._has_ended_positions = False
         self._ended: frozenset[TopicPartition] = frozenset()
+        self._has_told = False
         # Whether we have raised the epoch; and the identity under which that was refused.
         self._is_fenced = False
         self._unfenced: Identity | None = None
@@ -183,6 +184,14 @@ class _Retiring:
 
     async def _left(self, producer: Identity) -> LeftOpen:
         left = await self._transactions.left_open(producer, self._outputs, self._group, self._inputs)
+        if left.guessed and not self._has_told:
+            self._has_told = True
+            log.warning(
+                "a transaction is open where we may not look whose it is: all that is ours there is ended",
+                writer=self._id,
+                partitions=[str(each) for each in sorted(left.guessed)],
+                hint="to see who it is, give our user READ on the topic; kafka-transactions.sh find-hanging shows it too",
+            )
         # What is held where we have guessed, and have ended ours, is somebody else's: he may hold it for ever.
         partitions = left.partitions - (left.guessed & self._ended)
         positions = left.positions and not (left.is_guess and self._has_ended_positions)
@@ -217,12 +226,13 @@ class _Retiring:
             await self._transactions.end(self._id, producer, commit=True)
 
     async def _end(self, left: LeftOpen, *, commit: bool) -> None:
-        if left.partitions:  # positions alone are more often those of a worker that is just committing
+        known = left.partitions - left.guessed  # where we may not ask, it was most likely not ours
+        if known:  # positions alone are more often those of a worker that is just committing
             log.warning(
                 "the broker forgot to end a transaction: it is ended now",
                 writer=self._id,
                 outcome="committed" if commit else "aborted",
-                partitions=[str(each) for each in sorted(left.partitions)],
+                partitions=[str(each) for each in sorted(known)],
             )
         if await self._transactions.end_left(self._id, left, self._group, commit=commit):
             self._has_ended_positions |= left.positions

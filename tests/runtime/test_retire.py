@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 import pytest
+from structlog.testing import capture_logs
 
 from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
 from streamkit.model.ids import TopicPartition
@@ -197,8 +198,11 @@ class Unreadable:
 
 def test_what_others_hold_where_we_may_not_ask_who_it_is_gets_one_marker_and_keeps_nobody_from_starting():
     log: Any = Unreadable()
-    run(Retirement(log, "pages", [SHARED], []).retire("pages.worker-0.1.1"), 0)
+    with capture_logs() as told:
+        run(Retirement(log, "pages", [SHARED], []).retire("pages.worker-0.1.1"), 0)
     assert log.ended == [False]
+    assert ["may not look whose" in each["event"] for each in told] == [True]  # once, and nothing else
+    assert told[0]["partitions"] == [str(SHARED)]
 
 
 def test_a_sweep_ends_when_our_place_in_the_group_is_lost_meanwhile():

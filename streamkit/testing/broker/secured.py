@@ -22,6 +22,11 @@ PROTOCOLS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 SCRAM = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 OPENSSL_LIMIT_S = 30.0  # some 20 ms; a laden machine takes longer
 _LOGIN = "org.apache.kafka.common.security"
+# Who comes by the plain listener, brokers and controllers too, has no name, and needs every right.
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 # Kafka wants the key and its certificate in one file; a name without a folder is found beside the node's settings.
 _KEY_STORE = "key-store.pem"
 
@@ -43,17 +48,21 @@ class SecuredBroker(NamedTuple):
 
 
 @contextlib.contextmanager
-def secured_broker(password: str, *, folder: Path | None = None) -> Iterator[SecuredBroker]:
+def secured_broker(
+    password: str, *, folder: Path | None = None, is_guarded: bool = False
+) -> Iterator[SecuredBroker]:
     """Run a broker with every security protocol, as a local JVM, until the block ends.
 
     The user "app" has this password for every SASL mechanism; letters and digits, since Kafka's own quoting differs
-    from place to place. The listener SSL asks for the client's certificate in place of a password.
+    from place to place. The listener SSL asks for the client's certificate in place of a password. A broker that is
+    guarded lets nobody do anything without an ACL, but for whoever comes by the plain listener, who may do all.
     """
     kafka = prepare(lambda _text: None)
+    settings = _settings(password) | (GUARDED if is_guarded else {})
     with tempfile.TemporaryDirectory(prefix="streamkit-format-") as work:
         users = [f"--add-scram={mechanism}=[name={USERNAME},password={password}]" for mechanism in SCRAM]
         kafka = kafka._replace(checkpoint=format_folder(kafka, Path(work), *users))
-    cluster = JvmCluster(kafka, Wishes(folder=folder, protocols=PROTOCOLS, extra=_settings(password)))
+    cluster = JvmCluster(kafka, Wishes(folder=folder, protocols=PROTOCOLS, extra=settings))
     (node,) = cluster.nodes
     try:
         server, client = (make_identity(node.folder, name) for name in ("server", "client"))
