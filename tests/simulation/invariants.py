@@ -9,6 +9,7 @@ from streamkit.codec.values import internal_codec, value_codec
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.model.keys import kafka_partition
 from streamkit.model.signal import Idle
+from streamkit.progress.channels import Status
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.align import decode_clock
 from streamkit.runtime.task import CLOCK, Task
@@ -180,7 +181,10 @@ def check_clocks(world: World) -> Iterable[str]:
 
 
 def check_waking(world: World) -> Iterable[str]:
-    """I18: no record of a channel that said it was idle lies in a shuffle before the channel said that it is awake."""
+    """I18: no record of a channel that said it was idle lies in a shuffle before the channel said that it is awake.
+
+    It may have said so in memory, to a reader in the same worker, whose next commit then knows it.
+    """
     counts = world.scenario.partitions
     decode = internal_codec(Event).decode
     for topic in world.plan.shuffles() if world.scenario.shape_of().idle_ms is not None else ():
@@ -193,8 +197,20 @@ def check_waking(world: World) -> Iterable[str]:
                     world.trace.count("signal of an idle channel" if sent.channel in asleep else "signal")
                     continue
                 event = decode(record.value or b"")
-                if kafka_partition(event.key.encode(), counts[event.source]) in asleep:
+                channel = kafka_partition(event.key.encode(), counts[event.source])
+                if channel in asleep and not knows_awake(world, partition.name, record.offset, channel):
                     yield f"I18: {partition.name} at {record.offset}: {event} of a channel that is idle"
+
+
+def knows_awake(world: World, at: TopicPartition, offset: int, channel: int) -> bool:
+    """Whether the last commit of the reader before it read this record says that the channel is awake."""
+    (stage,) = [each for each in world.plan.stages if at.topic in {given.topic for given in each.inputs}]
+    changelog = world.broker.topics.partition(TopicPartition(stage.changelog, at.partition))
+    before = [record for _, record, _ in commits(world, changelog) if _positions(record).get(at, 0) <= offset]
+    if not before:
+        return False
+    _, statuses = decode_clock(before[-1].extra.get(CLOCK)).channels[at.topic]
+    return Status(statuses[channel]) is not Status.IDLE
 
 
 def check_epochs(world: World) -> Iterable[str]:
