@@ -326,6 +326,9 @@ class Harness:
         rosters = [worker.agent.roster for worker in self.workers if worker.agent is not None]
         if not all(roster.joined and not roster.restoring for roster in rosters):
             return False
+        shares = [(roster.assignment.tasks, {*roster.tasks, *roster.declined.tasks}) for roster in rosters]
+        if not all(taken.issuperset(given) for given, taken in shares):
+            return False  # told, and not yet begun
         return len({roster.assignment.member.generation for roster in rosters}) <= 1
 
     async def _is_idle(self) -> bool:
