@@ -61,11 +61,15 @@ class Tries:
         say = log.error if lasts_s >= LASTING_S else log.warning
         say(event, error=str(error), failures=self._failures, lasts_s=lasts_s, **fields)
 
+    def reset(self) -> None:
+        """Something succeeded."""
+        self._failures = 0
+
     def look_at(self, progress: int) -> None:
         """Before `tell`: what failed before this number changed was another story, and has passed."""
         if progress != self._progress:
             self._progress = progress
-            self._failures = 0
+            self.reset()
 
 
 async def retried(what: str, backoff: Backoff, action: Callable[[], Awaitable[R]]) -> R:
