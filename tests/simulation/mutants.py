@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant("healed as commit", endings.healed_as_commit, 192, FORGOTTEN),
     Mutant("healed as abort", endings.healed_as_abort, 0, FORGOTTEN),
     Mutant("decision asked for after the fence", endings.decision_asked_for_after_the_fence, 0, FORGOTTEN),
-    Mutant("note outlives what it was about", endings.note_outlives_what_it_was_about, Family.SLOW + 37),
+    Mutant("note outlives what it was about", endings.note_outlives_what_it_was_about, Family.SLOW + 302),
     Mutant("positions not looked at", endings.positions_not_looked_at, 0, FORGOTTEN),
     Mutant("refused data is tried again", runtime.refused_data_is_tried_again, Family.REFUSING),
     Mutant("another record is condemned", runtime.another_record_is_condemned, Family.REFUSING),
