@@ -7,7 +7,9 @@ crashes and over any number of workers, and a pipeline that has finished can be 
 import asyncio
 
 import msgspec
+import structlog
 
+from streamkit.errors import Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin, Log
 from streamkit.model.ids import MAX_TIME, TopicPartition
@@ -17,9 +19,13 @@ from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.task import CLOCK
 from streamkit.windows.late import LATE_RECORDS
 
+say = structlog.get_logger()
+
 # Markers are written within milliseconds; a laden broker may take longer, and another worker may still be at it.
 MARKERS_S = 10.0
 LOOK_AGAIN_S = 0.05
+# Between tries to read what was committed.
+PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 
 _COUNTED = (RECORDS_IN, RECORDS_OUT, LATE_RECORDS, DEAD_LETTERS)
 
@@ -56,8 +62,21 @@ async def finished(plan: Plan, log: Log, *, has_just_run: bool = False) -> Outco
         return None
     if has_just_run:
         await _wait_for_markers(plan, log.admin())
-    outcome = await outcome_of(plan, log)
+    outcome = await _patiently(plan, log)
     return outcome if outcome.is_finished else None
+
+
+async def _patiently(plan: Plan, log: Log) -> Outcome:
+    """As `outcome_of`; a changelog that gives no answer is asked again, for no worker has to end over it."""
+    for pause_s in PAUSES_S:
+        try:
+            return await outcome_of(plan, log)
+        except Retry as error:
+            say.warning(
+                "could not read what was committed: will be tried again", error=str(error), seconds=pause_s
+            )
+            await asyncio.sleep(pause_s)
+    return await outcome_of(plan, log)
 
 
 async def _wait_for_markers(plan: Plan, admin: Admin) -> None:

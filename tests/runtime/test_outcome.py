@@ -4,7 +4,10 @@ import msgspec
 import pytest
 
 import streamkit as sk
+from streamkit.errors import Retry
 from streamkit.graph.policy import ErrorPolicy
+from streamkit.runtime import outcome as outcome_module
+from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.outcome import Outcome, finished, is_bounded, outcome_of
 from streamkit.testing import Harness
 from streamkit.windows import tumbling
@@ -172,3 +175,21 @@ def test_many_that_fail_are_all_counted(place, share):
         assert refused == len(range(0, 2_000, share))
         found = outcome(harness, pipeline, has_just_run=True)
     assert (found.records_in, found.records_out, found.dead_letters) == (2_000, 2_000 - refused, refused)
+
+
+def test_a_changelog_that_gives_no_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker must not end over it."""
+    pipeline, failures = totals(), []
+
+    async def read(plan, log):
+        if len(failures) < 3:
+            failures.append(plan.name)
+            raise Retry("no answer")
+        return await last_commits(plan, log)
+
+    monkeypatch.setattr(outcome_module, "last_commits", read)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.send(SALES, Sale("a", 1000), key="a")
+        harness.run()
+        assert outcome(harness, pipeline) is not None
+    assert len(failures) == 3
