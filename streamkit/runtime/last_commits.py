@@ -14,8 +14,9 @@ from streamkit.state.keys import COMMIT_KEY
 # Where there is none, the look goes back further each time.
 LOOK_BACK = 64
 LOOK_BACK_FACTOR = 32
-# How long a changelog may give no answer.
+# How long a changelog may give no answer, and how often: a fetch that waits for another partition may be in the way.
 ANSWER_S = 5.0
+SILENCES_MAX = 3
 
 
 async def last_commits(plan: Plan, log: Log) -> dict[TaskId, CommitRecord]:
@@ -88,13 +89,19 @@ async def rows_between(
     """
     at, end = between
     reader.seek(place, at)
+    silences = 0
     while at < end:
         fetched = await reader.poll(ANSWER_S)
         if not fetched:
-            raise Retry(
-                f"{place} gives no answer between offsets {at} and {end}",
-                hint="try again when its broker is back: `streamkit check` looks at it",
-            )
+            silences += 1
+            if silences == SILENCES_MAX:
+                raise Retry(
+                    f"{place} gives no answer between offsets {at} and {end}",
+                    hint="try again when its broker is back: `streamkit check` looks at it",
+                )
+            reader.seek(place, at)
+            continue
+        silences = 0
         for batch in fetched:
             at = batch.next_offset
             for record in batch.own_records():
