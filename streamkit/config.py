@@ -109,8 +109,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # A span that built this many bytes of output is committed early: bounds memory and transaction size.
     span_bytes_max: int = 16 * 1024 * 1024
     # Records handled between two turns of the event loop, if they are quick: replies and commits wait at most this long.
-    # Slow ones are bounded by time (`runtime/turns.py`).
-    slice_records: int = 500
+    # Slow ones are bounded by time (`runtime/turns.py`). What the loop does between two turns costs as much as a dozen.
+    slice_records: int = 1000
 
     # Hand records over in memory where a shuffle begins and ends in the same worker; False sends all by their topics.
     local_shuffle: bool = True

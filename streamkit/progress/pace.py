@@ -9,8 +9,11 @@ Only where a chunk has once taken too long, nothing is run together with anythin
 CHUNK_MS = 10
 # How long records and timers may keep the event loop; then replies, commits and the other partitions get their turn.
 TURN_MS = 100
-# The first chunk: whatever a record takes, it alone has taken it. After ten more of quick ones it is a thousand.
+# The first chunk: whatever a record takes, it alone has taken it. After eight more of quick ones it is the largest.
 CHUNK_FIRST = 1
+# The largest: the records of a chunk are objects that should still be in the processor's cache when their turn comes.
+# Decoding and encoding alone took 0.57 us a record in chunks of 250, 0.62 in chunks of 500 and more.
+CHUNK_LAST = 250
 
 
 class Pace:
@@ -39,4 +42,4 @@ class Pace:
         if took_ms > CHUNK_MS:
             self.size = max(1, count * CHUNK_MS // took_ms)
         elif count >= self.size:
-            self.size = 2 * count
+            self.size = min(2 * count, CHUNK_LAST)

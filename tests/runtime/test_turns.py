@@ -9,7 +9,7 @@ import streamkit as sk
 from streamkit.kafka.ports import Commit, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
-from streamkit.progress.pace import CHUNK_FIRST, CHUNK_MS, TURN_MS, Pace
+from streamkit.progress.pace import CHUNK_FIRST, CHUNK_LAST, CHUNK_MS, TURN_MS, Pace
 from streamkit.runtime.commit import Committer
 from streamkit.testing import Harness
 from streamkit.testing.virtual_time import VirtualLoop, in_process
@@ -62,6 +62,13 @@ def test_a_chunk_begins_small_and_grows_while_it_is_quick() -> None:
     assert pace.size == 1
     pace.learn(1, CHUNK_MS)
     assert pace.size == 2
+
+
+def test_a_chunk_grows_no_larger_than_the_cache() -> None:
+    pace = Pace()
+    for _ in range(20):
+        pace.learn(pace.size, 0)
+    assert pace.size == CHUNK_LAST
 
 
 def test_a_chunk_of_one_stays_one_until_it_may_grow_again() -> None:
