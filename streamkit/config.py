@@ -203,6 +203,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 hint=f"the settings are: {', '.join(cls.__struct_fields__)}",
             ) from None
         _require_known(environment, settings)
+        _require_order(settings)
         return settings
 
 
@@ -252,6 +253,17 @@ def _require_known(environment: Mapping[str, str], settings: Settings) -> None:
                 if near
                 else f"unset it; the settings are: {', '.join(names)}",
             )
+
+
+def _require_order(settings: Settings) -> None:
+    """Refuse times that make one thing look like another: a broker that is silent is no commit that is slow."""
+    if settings.request_timeout_s >= settings.transaction_timeout_s:
+        raise Misconfigured(
+            f"request_timeout_s is {settings.request_timeout_s:g}, and transaction_timeout_s "
+            f"is {settings.transaction_timeout_s:g}",
+            detail="a request may not wait for longer than a transaction may last",
+            hint="let transaction_timeout_s be three times request_timeout_s, as by default",
+        )
 
 
 def _is_service_link(variable: str, value: str) -> bool:

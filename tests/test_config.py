@@ -41,6 +41,11 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path():
         Settings.load(None, {}, guarantee="exactly-once")
 
 
+def test_a_request_that_may_outlast_its_transaction_is_refused():
+    with pytest.raises(Misconfigured, match="request_timeout_s is 10, and transaction_timeout_s is 10"):
+        Settings.load(None, {"STREAMKIT_TRANSACTION_TIMEOUT_S": "10"})
+
+
 def test_files_that_are_missing_or_not_toml_are_clear_errors(tmp_path):
     with pytest.raises(Misconfigured, match="does not exist"):
         Settings.load(tmp_path / "none.toml", {})

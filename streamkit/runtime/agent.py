@@ -127,10 +127,7 @@ class Agent:
                 try:
                     await self.run_once()
                 except Fenced as error:
-                    log.warning(
-                        "not the owner any more: joining again", error=str(error), **self.watch.last_hold()
-                    )
-                    self._doubts.look_at(error)
+                    self._doubts.joining_again(error, **self.watch.last_hold())
                     await self._give_up()
                     await self._doubts.pause()
                 except DataRefused as error:

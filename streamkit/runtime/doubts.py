@@ -47,12 +47,20 @@ class Doubts:
         self._advances = self._committer.advances
 
     def going_back(self, error: StreamkitError) -> None:
-        """A commit is in doubt, or a disk is full: tell of it, and look at it; see `look_at`."""
-        self._tries.look_at(self._committer.advances)
-        self._tries.tell("going back to the commit records", error)
-        self.look_at(error)
+        """A commit is in doubt, or a disk is full: tell of it, and look at it; see `_look_at`."""
+        self._tell("going back to the commit records", error)
+        self._look_at(error)
 
-    def look_at(self, error: StreamkitError) -> None:
+    def joining_again(self, error: Fenced, **hold: object) -> None:
+        """Somebody else owns our tasks, or may; tell of it, and of the step that held the loop; see `_look_at`."""
+        self._tell("not the owner any more: joining again", error, **hold)
+        self._look_at(error)
+
+    def _tell(self, event: str, error: StreamkitError, **fields: object) -> None:
+        self._tries.look_at(self._committer.advances)
+        self._tries.tell(event, error, **fields)
+
+    def _look_at(self, error: StreamkitError) -> None:
         """A commit has failed by this error: hold fewer records if it took too long.
 
         Raises:

@@ -81,15 +81,19 @@ class Prepared(msgspec.Struct, frozen=True):
         return all(finding.good for finding in self.findings)
 
     def require(self) -> None:
-        """Raise for the first thing that a person must change.
+        """Raise for the first thing that a person must change, and name the others.
 
         Raises:
             Misconfigured: a topic is missing or has another shape than the pipeline needs.
         """
-        for finding in self.findings:
-            if not finding.good:
-                error = _ERRORS.get(finding.code, Misconfigured)
-                raise error(finding.what, where=finding.where, detail=finding.detail, hint=finding.hint)
+        bad = [finding for finding in self.findings if not finding.good]
+        if bad:
+            first, *others = bad
+            also = "; ".join(["", *(f"also: {other.what}" for other in others)])
+            error = _ERRORS.get(first.code, Misconfigured)
+            raise error(
+                first.what, where=first.where, detail=(first.detail + also).lstrip("; "), hint=first.hint
+            )
 
 
 async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -> Prepared:

@@ -47,18 +47,21 @@ class Tries:
     def __init__(self) -> None:
         self._failures = 0
         self._since_s = 0.0
+        self._is_lasting = False
         self._progress = 0
 
     def tell(self, event: str, error: BaseException, **fields: object) -> None:
-        """One more failure: the first, second, fourth, eighth and so on are told, and one in an hour at least."""
+        """One more failure: the first, second, fourth, eighth and so on are told, the first that is lasting, and one an hour."""
         now_s = asyncio.get_running_loop().time()
         if self._failures == 0:
-            self._since_s = now_s
+            self._since_s, self._is_lasting = now_s, False
         self._failures += 1
-        if self._failures & (self._failures - 1) and self._failures % TOLD_EVERY:
-            return
         lasts_s = round(now_s - self._since_s)
-        say = log.error if lasts_s >= LASTING_S else log.warning
+        was_lasting, self._is_lasting = self._is_lasting, lasts_s >= LASTING_S
+        is_seldom = not self._failures & (self._failures - 1) or self._failures % TOLD_EVERY == 0
+        if not is_seldom and was_lasting == self._is_lasting:
+            return
+        say = log.error if self._is_lasting else log.warning
         say(event, error=str(error), failures=self._failures, lasts_s=lasts_s, **fields)
 
     def reset(self) -> None:

@@ -12,6 +12,7 @@ from streamkit.errors import CommitTooSlow, Fenced, Misconfigured, WriterDead
 from streamkit.kafka.ports import Commit
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.doubts import TRIES_MAX
+from streamkit.runtime.supervisor import LASTING_S
 from streamkit.testing import Harness
 from streamkit.testing.memory.writer import MemoryWriter
 from tests.runtime.pages import VIEWS, View
@@ -20,6 +21,8 @@ from tests.runtime.test_watch import LENGTHS, WORDS
 
 OUT = sk.topic("copied", View)
 TIMEOUT_S = 2.0
+# What the log says of a commit that failed by this error, more and more seldom, and as an error once it has lasted.
+TOLD = {WriterDead: "going back to the commit records", Fenced: "not the owner any more: joining again"}
 
 
 def copying() -> sk.Pipeline:
@@ -146,7 +149,11 @@ def test_a_broker_that_is_away_and_another_owner_do_not_end_a_worker(
         with monkeypatch.context() as patch:
             patch.setattr(MemoryWriter, "commit", in_vain)
             harness.scale(1)
-            harness.advance(300)
+            with capture_logs() as logs:
+                harness.advance(600)
+        told = [entry for entry in logs if entry["event"] == TOLD[error]]
         assert len(tries) > 2 * TRIES_MAX
+        assert len(told) < len(tries) / 2
+        assert {entry["log_level"] for entry in told if entry["lasts_s"] >= LASTING_S} == {"error"}
         harness.run()
         assert len(harness.read(OUT)) == 20

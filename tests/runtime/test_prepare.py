@@ -25,6 +25,14 @@ async def test_a_missing_topic_is_named_with_the_cure(admin, monkeypatch):
     assert "topics apply" in refused.value.hint
 
 
+async def test_all_missing_topics_are_named_at_once(admin, monkeypatch):
+    monkeypatch.setattr(prepare_module, "HEARD_S", 0.01)
+    with pytest.raises(Misconfigured) as refused:
+        await prepare(counting().plan(), admin)
+    assert refused.value.problem == 'topic "views" does not exist'
+    assert refused.value.detail == 'also: topic "counts" does not exist'
+
+
 async def test_a_topic_that_was_created_a_moment_ago_is_waited_for(admin):
     await admin.create([TopicSpec("views", 2)])
     preparing = asyncio.ensure_future(prepare(counting().plan(), admin))
