@@ -35,6 +35,8 @@ R = TypeVar("R")
 # Electing leaders after a broker died takes about ten seconds; beyond this a person should look.
 ADMIN_DEADLINE_S = 30.0
 _CONFIGURED_DEADLINE_S = 5.0
+# A broker that has just started may not have heard of a topic yet.
+_MISSING_S = 5.0
 _REQUEST_TIMEOUT_MS = 8_000
 _FENCED_TIMEOUT_MS = 10_000  # of a writer id that nobody will write with
 
@@ -252,9 +254,12 @@ class KafkaAdmin:
         return [state for state in known.topics if state.code == Code.OK]
 
     async def _require(self, topics: Iterable[str]) -> None:
-        wanted = set(topics)
-        missing = wanted - {state.name for state in await self._existing(wanted)}
-        if missing:
+        wanted, clock = set(topics), asyncio.get_running_loop().time
+        give_up_at, pauses = clock() + _MISSING_S, Pauses()
+        while missing := wanted - {state.name for state in await self._existing(wanted)}:
+            if clock() < give_up_at:
+                await pauses.wait(Verdict.MOVED)
+                continue
             raise _no_topic(", ".join(sorted(missing)))
 
     async def _change(self, call: Call[list[calls.Outcome]], fine: Code = Code.OK) -> None:

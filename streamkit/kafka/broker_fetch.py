@@ -119,7 +119,7 @@ class BrokerFetch:
         except NoAnswer:
             # On a slow line a full answer may take longer than the client waits for it: ask for less and less.
             self._answer_bytes = max(_ANSWER_BYTES_MIN, self._answer_bytes // 2)
-            self._lose(wanted)
+            self._lose(wanted, f"no answer from broker {self.node}")
             return 0
         finally:
             slot.until = None
@@ -154,9 +154,10 @@ class BrokerFetch:
             self._intake.fail(feed, error)
             return
         if chunk.done:  # not even one whole batch, which no broker of today answers: ask again, not at once
-            self._lose([feed])
+            self._lose([feed], "a fetch brought no whole batch")
             return
         feed.failures = 0
+        feed.waiting.over()
         # Behind the others in the next fetch: an answer has a largest size, and the broker fills it in our order.
         self._feeds.pop(feed.partition, None)
         self._feeds[feed.partition] = feed
@@ -177,7 +178,7 @@ class BrokerFetch:
                 ),
             )
         else:
-            self._lose([feed])
+            self._lose([feed], f"Fetch answered {name_of(code)}")
 
     async def _judge_position(self, feed: Feed) -> None:
         """A position outside the log, unless the log's bounds say otherwise: right after a change of leader."""
@@ -194,17 +195,18 @@ class BrokerFetch:
         except (*NoAnswer, KafkaError):
             first = last = None
         if first is None or last is None or first <= feed.position <= last:
-            self._lose([feed])
+            self._lose([feed], "its leader does not know what it holds")
             return
         self._intake.fail(feed, log_gap(place, feed.position, (first, last)))
 
-    def _lose(self, feeds: list[Feed]) -> None:
+    def _lose(self, feeds: list[Feed], why: str) -> None:
         """Hand feeds back: somebody else may lead them now."""
         for feed in feeds:
             if feed.live:
                 self.remove(feed)
                 feed.node = None
                 feed.failures += 1
+                feed.waiting.failed(why)
                 self._homeless.set()
 
 

@@ -1,13 +1,14 @@
 """Asking the broker that coordinates a group: looked up when needed, forgotten when it moved or went silent."""
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
 
 from streamkit.errors import Misconfigured, Retry
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.error_codes import Code, name_of
+from streamkit.kafka.outage import Waiting
 from streamkit.kafka.wire import Call
 
 R = TypeVar("R")
@@ -33,6 +34,8 @@ class GroupLine:
         self._connection = connection
         self._group = group
         self._coordinator: int | None = None
+        self.waiting = Waiting("the coordinator of the group does not take us in", group=group)
+        self._trouble = ""
 
     def forget(self) -> None:
         """Look the coordinator up again before the next question."""
@@ -45,6 +48,7 @@ class GroupLine:
             answer = await self.ask(call, lane)
             if answer is not None:
                 return answer
+            self.waiting.failed(self._trouble)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_LAST_S)
 
@@ -54,17 +58,18 @@ class GroupLine:
             if self._coordinator is None:
                 self._coordinator = await self._connection.coordinator(Lane.GROUP, self._group)
             answer = await self._connection.send(self._coordinator, call, lane)
-        except NoAnswer:
-            self._coordinator = None
+        except NoAnswer as error:
+            self._coordinator, self._trouble = None, f"no answer: {type(error).__name__} {error}"
             return None
         except KafkaError as error:  # the look-up answered with a code
             code = getattr(error, "errno", Code.UNKNOWN_SERVER_ERROR)
             if code in _REFUSALS:
                 self.judge(code, "FindCoordinator")
-            self._coordinator = None
+            self._coordinator, self._trouble = None, f"FindCoordinator answered {name_of(code)}"
             return None
-        if getattr(answer, "error", answer) in _MOVED:
-            self._coordinator = None
+        said: Any = getattr(answer, "error", answer)
+        if said in _MOVED:
+            self._coordinator, self._trouble = None, f"it answered {name_of(said)}"
             return None
         return answer
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from streamkit.errors import StreamkitError
 from streamkit.kafka.fetch_calls import FetchLimits, asked
+from streamkit.kafka.outage import Waiting
 from streamkit.kafka.record_batches import Chunk
 from streamkit.kafka.records import FetchedBatch
 from streamkit.kafka.wakeup import Wakeup
@@ -34,6 +35,7 @@ class Feed:
         "partition",
         "paused",
         "position",
+        "waiting",
     )
 
     def __init__(
@@ -48,6 +50,7 @@ class Feed:
         self.error: StreamkitError | None = None
         self.node: int | None = None
         self.failures = 0
+        self.waiting = Waiting("a partition does not let us read it", partition=str(partition))
         self.missing_since: float | None = None
         self.move(position, limits)
 

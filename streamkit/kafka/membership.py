@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from streamkit.errors import Misconfigured, Retry
 from streamkit.kafka.assignor import Claim, Decision, claim_of, decide
 from streamkit.kafka.connection import Connection
-from streamkit.kafka.error_codes import Code
+from streamkit.kafka.error_codes import Code, name_of
 from streamkit.kafka.group_calls import (
     Joined,
     join_group,
@@ -27,7 +27,7 @@ from streamkit.kafka.heartbeat import EVICTED, LEAVE_S, Heartbeat
 from streamkit.kafka.ports import Assignment, Member, MemberOptions
 from streamkit.model.ids import TaskId
 
-_PAUSE_S = 0.02
+_PAUSE_FIRST_S, _PAUSE_LAST_S = 0.02, 0.5
 _NO_GENERATION = -1
 
 _MEMBER_ID_REQUIRED = 79
@@ -143,6 +143,7 @@ class KafkaMembership:
 
     async def _join_once(self, claim: Claim) -> Joined:
         """Ask until we are in a round."""
+        pause_s = _PAUSE_FIRST_S
         while True:
             call = join_group(self._options, self._member_id, claim)
             # A round may last longer than the client waits for an answer. The same join again is what the protocol
@@ -151,12 +152,15 @@ class KafkaMembership:
             if joined.error in (Code.OK, _MEMBER_ID_REQUIRED):
                 self._be(joined.member_id)
             if joined.error == Code.OK:
+                self._line.waiting.over()
                 return joined
             if joined.error == _MEMBER_ID_REQUIRED:
                 continue
             if joined.error in _AGAIN:
                 self._forget_member(joined.error)
-                await asyncio.sleep(_PAUSE_S)
+                self._line.waiting.failed(f"JoinGroup answered {name_of(joined.error)}")
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_LAST_S)
             else:
                 self._line.judge(joined.error, "JoinGroup")
 

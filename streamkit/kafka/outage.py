@@ -1,5 +1,6 @@
 """Outage: while no broker answers, one line when it begins, then more seldom each time, and one when it is over."""
 
+import asyncio
 import threading
 import time
 
@@ -10,6 +11,8 @@ log = structlog.get_logger()
 # After the first line: the next one after this long, then twice as long each time, up to the last.
 SAY_AGAIN_FIRST_S = 5.0
 SAY_AGAIN_LAST_S = 300.0
+# A change of leader, and a round of the group, are over by then.
+WAITING_SAID_S = 30.0
 
 
 class Outage:
@@ -48,3 +51,29 @@ class Outage:
             began_s, self._began_s = self._began_s, None
         if began_s is not None:
             log.info("a broker answers again", seconds=round(time.monotonic() - began_s))
+
+
+class Waiting:
+    """What is tried again and again although brokers answer: told once it lasts, then more seldom; after minutes as an error."""
+
+    def __init__(self, event: str, **fields: str) -> None:
+        self._event, self._fields = event, fields
+        self._began_s: float | None = None
+        self._say_at_s = self._pause_s = 0.0
+
+    def failed(self, why: str) -> None:
+        """Once more in vain."""
+        now_s = asyncio.get_running_loop().time()
+        if self._began_s is None:
+            self._began_s, self._say_at_s, self._pause_s = now_s, now_s + WAITING_SAID_S, WAITING_SAID_S
+        if now_s < self._say_at_s:
+            return
+        self._say_at_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, SAY_AGAIN_LAST_S)
+        seconds = round(now_s - self._began_s)
+        say = log.error if seconds >= SAY_AGAIN_LAST_S else log.warning
+        say(f"{self._event}: trying again until it does", seconds=seconds, error=why, **self._fields)
+
+    def over(self) -> None:
+        """It has succeeded."""
+        self._began_s = None

@@ -225,6 +225,7 @@ class KafkaReader:
             if node is None:
                 feed.failures += 1
                 if answered:
+                    feed.waiting.failed("it has no leader")
                     self._judge_missing(feed)
                 continue
             feed.missing_since = None

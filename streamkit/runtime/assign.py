@@ -176,6 +176,7 @@ class Roster:
                 damages += 1
                 await self._discard(task, error, damages)
             except Retry as error:
+                disagreeing_since = None  # nobody has looked since: what disagrees later is another story
                 tries.tell("restore will be tried again", error, task=str(task.id))
                 await asyncio.sleep(backoff.next_delay_s())
 

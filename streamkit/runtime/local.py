@@ -43,6 +43,8 @@ BACKLOG_MAX = 500_000
 GATHERING_S_MAX = 5.0
 # How long to wait before the next try when the topics hold too much, or could not be asked, or did not become quiet.
 AGAIN_S = 1.0
+# Longer each time that they did not become quiet, up to this: an open transaction may last, and nothing is read meanwhile.
+AGAIN_LAST_S = 300.0
 
 
 class Way(Enum):
@@ -147,6 +149,7 @@ class LocalShuffles:
         self._version = -1
         self._asking: asyncio.Task[dict[TopicPartition, int]] | None = None
         self._not_before_s = 0.0
+        self._again_s = AGAIN_S
         self._give_up_at_s = 0.0
 
     # -- what was handed over -------------------------------------------------------------------------------------
@@ -212,13 +215,24 @@ class LocalShuffles:
             case Way.TOPIC if now_s >= self._not_before_s:
                 self._gather(now_s)
             case Way.GATHERING if now_s >= self._give_up_at_s:
-                self.leave(now_s + AGAIN_S)
+                self._give_up(now_s)
             case Way.GATHERING if self._asking is not None:
                 self._hear(now_s)
             case Way.GATHERING if self._hold_back() and self._is_quiet():
                 self._open_doors()
             case _:
                 pass
+
+    def _give_up(self, now_s: float) -> None:
+        """Go by the topics, which may not become quiet for long: a busy moment is nothing, a second one is told."""
+        say = log.info if self._again_s == AGAIN_S else log.warning
+        say(
+            "shuffles did not become quiet: they go by their topics",
+            waiting_for=[str(at) for at in self._ends if self._left(at)] or "their ends",
+            again_s=self._again_s,
+        )
+        self.leave(now_s + self._again_s)
+        self._again_s = min(2 * self._again_s, AGAIN_LAST_S)
 
     def _gather(self, now_s: float) -> None:
         """Read nothing, and ask where the topics end, once all tasks run: who wrote to them before was fenced by then."""
@@ -272,6 +286,7 @@ class LocalShuffles:
     def _open_doors(self) -> None:
         self.leave()
         self.way = Way.LOCAL
+        self._again_s = AGAIN_S
         self._version = self._roster.version
         for topic, lane in reversed(list(self._lanes.items())):
             for at, task in self._roster.owner_of.items():

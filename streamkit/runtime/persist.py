@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from streamkit.config import Settings
+from streamkit.errors import Misconfigured
 from streamkit.runtime.disk import Disk
 from streamkit.state.budget import Cache, MemoryBudget, keep_within
 from streamkit.state.store import StateStore, StateStores
@@ -34,6 +35,8 @@ LOOK_S = 0.05
 # A disk that does nothing for this long is worth a line in the log, and one that holds records up for this long.
 SILENCE_S = 10.0
 BEHIND_S = 1.0
+# Longer than any piece of work lasts, a stalled write included: a worker whose disk hangs must not keep its tasks.
+HUNG_S = 900.0
 # Rows are written early when they fill this share of their memory: a disk that keeps up never holds records up.
 EARLY_SHARE = 0.5
 
@@ -65,6 +68,7 @@ class Persistence:
         self._asked = 0
         self._heard_at = 0.0
         self._is_silent = False
+        self._silent_since_s = 0.0
         self._progress = asyncio.Event()
         self._is_hung = False
         self.is_full = False
@@ -131,8 +135,15 @@ class Persistence:
 
     def _mind_the_silence(self, now_s: float) -> None:
         if self._asked and not self._is_silent and now_s - self._heard_at > SILENCE_S:
-            self._is_silent = True
+            self._is_silent, self._silent_since_s = True, now_s
             log.warning("the disk has not answered for a while", seconds=SILENCE_S, work=self._asked)
+        # From when that was said on: a process that stood still is not its disk's fault.
+        if self._asked and self._is_silent and now_s - self._silent_since_s > HUNG_S:
+            raise Misconfigured(
+                "the disk does not answer",
+                detail=f"for {HUNG_S:g} s; nothing is lost: the changelog has what is committed",
+                hint="look at the disk of state_dir, or let state_dir name another one; others take the tasks meanwhile",
+            )
 
     def _write(self, state: TaskState) -> None:
         work = state.committed_rows.begin_write()

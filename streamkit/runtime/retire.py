@@ -77,7 +77,11 @@ class Retirement:
         """
         if not writer_id.startswith(f"{self._group}."):
             # It stands in a commit record or a file that is not ours; somebody else's writer is none of our business.
-            log.warning("the name of a former writer is not of this pipeline: left alone", writer=writer_id)
+            if writer_id not in self._retired:
+                self._retired.add(writer_id)
+                log.warning(
+                    "the name of a former writer is not of this pipeline: left alone", writer=writer_id
+                )
             return
         async with self._lock:
             if writer_id not in self._retired:

@@ -36,6 +36,8 @@ MakeCareful = Callable[["Task"], Careful]
 # (task, signal) -> it is on its way to the stages downstream, behind what the task has sent so far.
 Tell = Callable[["Task", Signal], None]
 
+# For how long after its time a timer of processing time keeps the count of its failures.
+COUNTED_MS = 3_600_000
 # Under which name the commit record keeps a task's time.
 CLOCK = "clock"
 # The rules of a pipeline that has no use for event time.
@@ -311,10 +313,13 @@ class Task:
         place, at = what
         if isinstance(place, TopicPartition):
             return isinstance(at, int) and at >= positions.get(place, 0)
+        if not isinstance(at, Timer) or what in self.condemned_timers:
+            return isinstance(at, Timer)
+        if place in {store.name for store in self.stage.stores if store.kind == "processing_timers"}:
+            # One that was set and failed in the same span is in no committed state; by then it has had its tries.
+            return at.time > self.rules.clocks.now_ms() - COUNTED_MS
         # A timer of event time has fired, or was set aside, when event time has come past it.
-        return isinstance(at, Timer) and (
-            at.time > self.committed_clock.fired or what in self.condemned_timers
-        )
+        return at.time > self.committed_clock.fired
 
     def commit_record(self, writer_id: str, plan: PlanIdentity, now_ms: int) -> CommitRecord:
         """The record of the commit that is about to be made."""

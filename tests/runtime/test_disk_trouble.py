@@ -1,13 +1,15 @@
 """A store that fails says nothing about the records: they wait until it works again."""
 
+import contextlib
 from types import FunctionType
 
 import pytest
 
-from streamkit.errors import Retry, StateCorrupt, StreamkitError
+from streamkit.errors import Misconfigured, Retry, StateCorrupt, StreamkitError
 from streamkit.state.keys import RESERVED_PREFIX
 from streamkit.state.memory import MemoryStore
 from streamkit.testing import Harness
+from streamkit.testing.virtual_disk import VirtualDisk
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing
 from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting
 
@@ -53,3 +55,24 @@ def fail_reading(monkeypatch: pytest.MonkeyPatch, error: StreamkitError, times: 
     of_a_store = {**get.__globals__, "__name__": MemoryStore.__module__}
     posing = FunctionType(get.__code__, of_a_store, closure=get.__closure__)
     monkeypatch.setattr(MemoryStore, "get", posing)
+
+
+def test_a_disk_that_hangs_ends_the_worker_for_a_person() -> None:
+    """It would keep its tasks otherwise, and take no record."""
+    with Harness(
+        counting(), partitions=1, memory_bytes=4 * 1024 * 1024, state_apply_interval_s=0.1
+    ) as harness:
+        harness.send(VIEWS, View("home"))
+        harness.run()
+        worker = harness.workers[0]
+        assert worker.agent is not None
+        disk = worker.agent._persistence._disk
+        assert isinstance(disk, VirtualDisk)
+        disk._delay_s = lambda: 10 * 24 * 3600.0
+        for number in range(25):
+            harness.send(VIEWS, *[View("p" * 2000 + f"{number}-{each}") for each in range(400)])
+            with contextlib.suppress(Misconfigured):
+                harness.advance(60.0)
+        assert isinstance(worker.work.exception(), Misconfigured)
+        assert "disk" in str(worker.work.exception())
+        disk._jobs.clear()

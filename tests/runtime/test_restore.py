@@ -1,15 +1,21 @@
 """Local state that is brought up to date by the tail of its changelog, or discarded."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from streamkit.runtime import restore
+from streamkit.config import Settings
+from streamkit.errors import Retry
+from streamkit.model.ids import TopicPartition
+from streamkit.runtime import assign, restore
+from streamkit.runtime.agree import Disagreement
 from streamkit.runtime.damage import StateDamaged
 from streamkit.testing import Harness
 from streamkit.testing.harness_worker import HarnessWorker
+from streamkit.testing.virtual_time import run
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing
 from tests.runtime.pages import COUNTS, VIEWS, View, counting
 
@@ -91,3 +97,33 @@ def test_restores_that_are_always_too_slow_end_with_a_person(monkeypatch: pytest
         with pytest.raises(StateDamaged) as caught:
             harness.restart()
         assert "too slow" in caught.value.hint
+
+
+def test_a_disagreement_that_has_passed_does_not_count_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two short ones with an outage between them are not one that lasts."""
+
+    class Disagreeing:
+        def __init__(self, *_: object) -> None:
+            self.now_s = asyncio.get_running_loop().time()
+
+        async def run(self) -> str:
+            if self.now_s == 0 or 60 < self.now_s < 63:
+                raise Disagreement(TopicPartition("views", 0), 5, 7)
+            if self.now_s <= 60:
+                await asyncio.sleep(1)
+                raise Retry("no answer")
+            return "restored"
+
+    async def restored() -> object:
+        roster: Any = object.__new__(assign.Roster)
+        roster._settings = Settings(restart_delay_first_s=0.1, restart_delay_last_s=2.0)
+        roster._slots = asyncio.Semaphore(1)
+        roster._log = roster._persistence = None
+        roster._with_start = as_it_is
+        return await roster._restore(SimpleNamespace(id="counting[0]"), None)
+
+    async def as_it_is(found: object, _task: object) -> object:
+        return found
+
+    monkeypatch.setattr(assign, "Restoring", Disagreeing)
+    assert run(restored(), 0) == "restored"

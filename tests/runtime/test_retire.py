@@ -10,6 +10,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.runtime.retire import Retirement, life_of
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
+from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.partition import MemoryPartition, Outcome
 from streamkit.testing.virtual_time import run
@@ -237,3 +238,14 @@ def test_partitions_that_a_sink_got_later_are_looked_after_too():
         harness._do(agent._routes.look_again())
         assert late in agent._retirement._outputs
         assert late in agent._blocked._outputs
+
+
+def test_the_name_of_a_writer_that_is_not_of_this_pipeline_is_told_once():
+    async def retire():
+        retirement = Retirement(MemoryLog(MemoryBroker()), "pages", [], [])
+        for _ in range(240):
+            await retirement.retire("other.1.1")
+
+    with capture_logs() as logs:
+        run(retire(), 0)
+    assert len(logs) == 1

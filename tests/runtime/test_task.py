@@ -1,4 +1,5 @@
 import itertools
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,9 @@ from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
+from streamkit.testing import Harness
 from tests.operators.scope import writing_to
+from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
 from tests.runtime.pages import COUNTS, VIEWS, as_count, counting
 
 
@@ -94,3 +97,28 @@ def test_a_rewind_forgets_what_operators_hold_back():
     task.chain.entries["views"]([view(2)])
     ((key, value, timestamp),) = next(iter(task.chain.held))[0].take()
     assert (key, value, timestamp) == (b"home", 1, 2)
+
+
+def test_the_count_of_a_timer_that_failed_is_forgotten_after_an_hour() -> None:
+    """A timer of processing time that has fired leaves nothing behind to tell it from one that is still to come."""
+    tries: Counter[int] = Counter()
+
+    class Flaky(Alarms):
+        def on_timer(self, timer: sk.Timer, ctx: sk.Context) -> None:
+            tries[timer.time] += 1
+            if tries[timer.time] == 1:
+                raise ValueError("away for a moment")
+            super().on_timer(timer, ctx)
+
+    policy = sk.dead_letter(retries=3, delay_s=0.05)
+    with Harness(ringing(Flaky(), on_error=policy), partitions=1) as harness:
+        for number in range(5):
+            harness.send(ORDERS, Order(number, set_in=[50 + number]), key="a")
+            harness.advance(2.0)
+        (task,) = harness._running()
+        assert len(task.attempts) == 5
+        harness.advance(3700.0)
+        harness.send(ORDERS, Order(9), key="a")
+        harness.run()
+        assert len(harness.read(RINGS)) == 5
+        assert not task.attempts

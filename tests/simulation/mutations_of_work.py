@@ -37,7 +37,7 @@ def never_singly(patch: Any) -> None:
 
 def never_narrower(patch: Any) -> None:
     """A commit that has outlasted its transaction is made again just as large."""
-    patch(Doubts, "look_at", lambda _self, _error: None)
+    patch(Doubts, "_look_at", lambda _self, _error: None)
 
 
 def tried_for_ever(patch: Any) -> None:
