@@ -95,7 +95,9 @@ class BrokerFetch:
                 await slot.wakeup.wait(None)
                 continue
             received = await self._fetch(slot, wanted, wait_s)
-            if 0 < received < SMALL_BYTES:
+            # Rest only if a poll was told of it, for the one after wakes us. Nobody is told of what came for a partition
+            # that is paused, or was forgotten meanwhile; but another may wait for this fetch to end.
+            if 0 < received < SMALL_BYTES and self._intake.arrived.is_set:
                 await slot.wakeup.wait(None)
 
     def _wait_s(self, other: _Slot) -> float:

@@ -12,6 +12,11 @@ class Wakeup:
         self._is_set = False
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether a wait that begins now returns at once, or one that has begun is about to."""
+        return self._is_set
+
     def set(self) -> None:
         """Let the waiter go on, now or when it comes."""
         self._is_set = True

@@ -251,6 +251,41 @@ async def test_a_forgotten_partition_is_silent(kafka_broker: Broker) -> None:
         assert await reader.poll(0.3) == []
 
 
+async def test_what_comes_for_forgotten_partitions_does_not_hold_up_the_next(kafka_broker: Broker) -> None:
+    topic = create_topic(kafka_broker.bootstrap, 3)
+    *left, wanted = (TopicPartition(topic, number) for number in range(3))
+    for place in (*left, wanted):
+        write(kafka_broker.bootstrap, place, numbered(3))
+    async with reading(kafka_broker.bootstrap, limits=FetchLimits(wait_s=9.0)) as reader:
+        for place in left:  # a long poll for each: now both connections are taken
+            reader.seek(place, 0)
+            await read(reader, 3)
+            assert await reader.poll(0.3) == []
+        for place in left:
+            reader.forget(place)
+        reader.seek(wanted, 0)
+        polling = asyncio.create_task(reader.poll(15.0))
+        for place in left:
+            await asyncio.to_thread(write, kafka_broker.bootstrap, place, [b"too late"])
+        assert [record.value for record in fresh_records(await polling)] == numbered(3)
+
+
+async def test_what_comes_for_a_paused_partition_does_not_hold_up_the_others(kafka_broker: Broker) -> None:
+    topic = create_topic(kafka_broker.bootstrap, 2)
+    still, moving = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    write(kafka_broker.bootstrap, moving, numbered(3))
+    async with reading(kafka_broker.bootstrap) as reader:
+        reader.seek(still, 0)
+        reader.seek(moving, 0)
+        await read(reader, 3)
+        reader.pause(still)
+        assert await reader.poll(1.2) == []  # from now on both are in one fetch
+        polling = asyncio.create_task(reader.poll(15.0))
+        for place in (still, moving):
+            await asyncio.to_thread(write, kafka_broker.bootstrap, place, numbered(3))
+        assert [record.value for record in fresh_records(await polling)] == numbered(3)
+
+
 async def test_a_cancelled_poll_loses_nothing(kafka_broker: Broker, place: TopicPartition) -> None:
     wanted = numbered(2000)
     found: list[bytes | None] = []
