@@ -1,7 +1,8 @@
 """Stateful, exactly-once stream processing over Kafka, in plain Python.
 
-Reading order: `graph/pipeline.py` is what users write, `graph/plan.py` what it becomes, `runtime/agent.py` the loop
-that runs it, `runtime/commit.py` the moment that makes it exactly once, `kafka/ports.py` what it asks of a log.
+Reading order: `graph/pipeline.py` is what users write, `graph/plan.py` what it becomes, `task/` what becomes of a
+record, `runtime/agent.py` the loop that runs tasks, `runtime/commit.py` the moment that makes it exactly once,
+`kafka/ports.py` what it asks of a log.
 """
 
 from streamkit.config import Settings

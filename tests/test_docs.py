@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pytest
 from cyclopts import App
 
 import streamkit as sk
-from streamkit import runtime
+from streamkit import runtime, task
 from streamkit.cli.ending import EXIT_ALL_DEAD
 from streamkit.cli.main import command_line
 from streamkit.config import Settings
@@ -107,7 +109,9 @@ def test_the_table_of_metrics_names_every_metric() -> None:
     assert sorted(told) == sorted(served)
 
 
-def test_every_file_of_the_runtime_has_its_place_in_the_list_of_its_package() -> None:
-    listed = re.findall(r"^ *\w[\w ]*? {2,}(.+)$", runtime.__doc__ or "", re.MULTILINE)
-    files = [each.stem for each in (ROOT / "streamkit/runtime").glob("*.py") if each.stem != "__init__"]
+@pytest.mark.parametrize("package", [runtime, task])
+def test_every_file_has_its_place_in_the_list_of_its_package(package: ModuleType) -> None:
+    listed = re.findall(r"^ *\w[\w ]*? {2,}(.+)$", package.__doc__ or "", re.MULTILINE)
+    folder = ROOT / package.__name__.replace(".", "/")
+    files = [each.stem for each in folder.glob("*.py") if each.stem != "__init__"]
     assert sorted(name for line in listed for name in line.split()) == sorted(files)

@@ -17,9 +17,9 @@ from services.page_views.demo_view import WorkerSeen
 from services.page_views.load import Sent
 from streamkit.config import Security
 from streamkit.kafka.log import KafkaLog
-from streamkit.kafka.ports import TopicSpec
 from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_file import DeclaredTopic, read_topic_files
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.broker import Broker
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,15 +17,17 @@ from services.page_views.demo_view import WorkerSeen
 from services.page_views.load import TICKS_PER_S, Sent, make_views
 from services.page_views.pipeline import COUNTS, VIEWS, is_human, page_views
 from streamkit.config import Settings
-from streamkit.kafka.ports import Commit, Guarantee, Member, TopicSpec, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions
 from streamkit.model.topic_file import read_topic_files
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.disk import DiskThread
-from streamkit.runtime.emit import Outbox
 from streamkit.runtime.persist import Storage
 from streamkit.state.budget import MemoryBudget
+from streamkit.task.emit import Outbox
 from streamkit.telemetry.logs import configure_logs
 from streamkit.testing.harness import HarnessWorker
 from streamkit.testing.memory import MemoryBroker, MemoryLog

@@ -20,17 +20,8 @@ from streamkit.cli.offsets_plan import (
 )
 from streamkit.errors import Fenced, Misconfigured
 from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import (
-    Admin,
-    Commit,
-    Guarantee,
-    Log,
-    MemberOptions,
-    OutBatch,
-    StageTasks,
-    Writer,
-    WriterOptions,
-)
+from streamkit.kafka.ports import Admin, Log, MemberOptions, StageTasks, Writer, WriterOptions
+from streamkit.model.commit import Commit, Guarantee, OutBatch
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.strays import true_rows

@@ -6,8 +6,9 @@ from functools import partial
 import msgspec
 
 from streamkit.errors import StreamkitError
-from streamkit.kafka.ports import Admin, TopicInfo, TopicSpec
+from streamkit.kafka.ports import Admin
 from streamkit.model.topic_file import DeclaredTopic
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 
 
 class Creation(msgspec.Struct, frozen=True):

@@ -11,10 +11,10 @@ from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
 from streamkit.cli.output import Cell, facts, grid, say, show
-from streamkit.runtime.align import decode_clock
 from streamkit.runtime.last_commits import last_commits
-from streamkit.runtime.task import CLOCK
 from streamkit.runtime.time_report import TaskTime, explain
+from streamkit.task.align import decode_clock
+from streamkit.task.task import CLOCK
 
 app = App(
     name="watermarks",

@@ -18,7 +18,6 @@ from streamkit.kafka import admin_calls as calls
 from streamkit.kafka.connection import Connection, Lane
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.error_codes import POSITIONS, PREPARE, Code, Verdict, name_of
-from streamkit.kafka.ports import TopicInfo, TopicSpec
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.transaction_calls import (
     INIT_PRODUCER_ID_KEY,
@@ -29,6 +28,7 @@ from streamkit.kafka.transaction_calls import (
 from streamkit.kafka.transaction_port import NOBODY
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 
 R = TypeVar("R")
 

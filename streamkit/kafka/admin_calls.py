@@ -4,10 +4,10 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from streamkit.kafka.ports import TopicSpec
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import Assignment, Member, MemberOptions, StageTasks
+from streamkit.kafka.ports import Assignment, MemberOptions, StageTasks
+from streamkit.model.commit import Member
 from streamkit.model.ids import TaskId
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from streamkit.kafka.records import Headers, Unreadable
+from streamkit.model.records import Headers, Unreadable
 
 # base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer id,
 # producer epoch, base sequence, count

@@ -18,9 +18,9 @@ from streamkit.errors import Bug, DataRefused, WriterDead
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
 from streamkit.kafka.coordinator import Pauses
 from streamkit.kafka.error_codes import PRODUCE, Code, Verdict, error_for, name_of
-from streamkit.kafka.ports import OutBatch
 from streamkit.kafka.produce_calls import Ack, produce
 from streamkit.kafka.transaction_port import NOBODY, Identity
+from streamkit.model.commit import OutBatch
 from streamkit.model.ids import TopicPartition
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # Kafka's sequence numbers go on at 0 after 2**31 - 1

@@ -19,8 +19,9 @@ from streamkit.kafka.connection import Connection, Lane
 from streamkit.kafka.error_codes import Code
 from streamkit.kafka.group_calls import heartbeat, leave_group
 from streamkit.kafka.group_line import GroupLine
-from streamkit.kafka.ports import Member, MemberOptions
+from streamkit.kafka.ports import MemberOptions
 from streamkit.kafka.wire import Call
+from streamkit.model.commit import Member
 
 R = TypeVar("R")
 

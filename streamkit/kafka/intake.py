@@ -11,9 +11,9 @@ from streamkit.errors import StreamkitError
 from streamkit.kafka.fetch_calls import FetchLimits, asked
 from streamkit.kafka.outage import Waiting
 from streamkit.kafka.record_batches import Chunk
-from streamkit.kafka.records import FetchedBatch
 from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch
 
 
 class Feed:

@@ -24,7 +24,8 @@ from streamkit.kafka.group_calls import (
 )
 from streamkit.kafka.group_line import GroupLine
 from streamkit.kafka.heartbeat import EVICTED, LEAVE_S, Heartbeat
-from streamkit.kafka.ports import Assignment, Member, MemberOptions
+from streamkit.kafka.ports import Assignment, MemberOptions
+from streamkit.model.commit import Member
 from streamkit.model.ids import TaskId
 
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.02, 0.5

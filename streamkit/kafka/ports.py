@@ -7,23 +7,16 @@ Everything here moves whole batches. No port has a call per record, except `Batc
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from enum import Enum
 from typing import Protocol
 
 import msgspec
 
-from streamkit.kafka.records import FetchedBatch, Headers
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.transaction_port import Transactions
+from streamkit.model.commit import Batch, Commit, Guarantee, Member
 from streamkit.model.ids import Position, TaskId, TopicPartition
-
-
-class Guarantee(Enum):
-    """What a crash may do to a record's effects."""
-
-    EXACTLY_ONCE = "exactly_once"
-    AT_LEAST_ONCE = "at_least_once"
-    AT_MOST_ONCE = "at_most_once"
+from streamkit.model.records import FetchedBatch
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 
 
 class Reader(Protocol):
@@ -65,54 +58,6 @@ class Reader(Protocol):
     async def close(self) -> None:
         """Stop fetching and release connections."""
         ...
-
-
-class Batch(Protocol):
-    """An output batch under construction for one partition; it becomes bytes once the writer sends it."""
-
-    def append(
-        self, index: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> object | None:
-        """Add record number `index` (0, 1, 2, ...); None if it does not fit any more and was not added."""
-        ...
-
-    def size(self) -> int:
-        """How many bytes wait here for the writer."""
-        ...
-
-
-class OutBatch(msgspec.Struct):
-    """A finished output batch and where it goes. Batches of one partition are written in the order given."""
-
-    partition: TopicPartition
-    batch: Batch
-    count: int
-
-
-class Member(msgspec.Struct, frozen=True):
-    """Proof of membership, captured when tasks are assigned; a stale one is refused by the broker."""
-
-    group: str
-    member_id: str
-    generation: int
-
-
-class Commit(msgspec.Struct):
-    """Everything that one span of input caused: written together or not at all.
-
-    `changelogs` are what tasks go on from after a crash. Without a transaction they must not be there before the
-    `batches` that they speak of.
-    """
-
-    batches: Sequence[OutBatch]
-    positions: Mapping[TopicPartition, int]
-    member: Member
-    changelogs: Sequence[OutBatch] = ()
-
-    @property
-    def all_batches(self) -> list[OutBatch]:
-        """Both, in the order in which they may be written."""
-        return [*self.batches, *self.changelogs]
 
 
 class Writer(Protocol):
@@ -224,29 +169,6 @@ class StageTasks(msgspec.Struct, frozen=True):
 
     stage: str
     partitions: int
-
-
-class TopicSpec(msgspec.Struct, frozen=True):
-    """A topic as it should be created."""
-
-    name: str
-    partitions: int
-    replication: int | None = None
-    config: Mapping[str, str] = {}
-
-
-class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic as the broker has it.
-
-    `config` is what was set on the topic itself, `effective` everything that counts for it, the broker's own settings and
-    defaults included.
-    """
-
-    name: str
-    partitions: int
-    replication: int
-    config: Mapping[str, str]
-    effective: Mapping[str, str] = {}
 
 
 class Admin(Protocol):

@@ -11,8 +11,9 @@ import msgspec
 from streamkit.kafka.assignor import claim_of, decide
 from streamkit.kafka.group_calls import PROTOCOL, read_claim, read_decision
 from streamkit.kafka.group_line import refusal
-from streamkit.kafka.ports import Member, MemberOptions
+from streamkit.kafka.ports import MemberOptions
 from streamkit.kafka.shown_member import ShownMember
+from streamkit.model.commit import Member
 from streamkit.model.ids import TaskId
 
 _INCONSISTENT_GROUP_PROTOCOL = 23

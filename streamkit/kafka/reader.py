@@ -15,9 +15,9 @@ from streamkit.kafka.connection import Connection
 from streamkit.kafka.fetch_calls import FetchLimits
 from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.record_batches import CorruptBatch
-from streamkit.kafka.records import FetchedBatch
 from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch
 
 log = structlog.get_logger()
 

@@ -15,8 +15,8 @@ from streamkit.errors import Misconfigured
 from streamkit.kafka.careful import HEADER, Bytes, CarefulRecord, read_carefully
 from streamkit.kafka.checksum import crc32c
 from streamkit.kafka.compression import DECOMPRESSED_BYTES_MAX, decompress
-from streamkit.kafka.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 
 _HEADER_BYTES = HEADER.size
 _FRAME_BYTES = 12  # base offset and length, which the length does not count

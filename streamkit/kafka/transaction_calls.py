@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streamkit.kafka.ports import Member
 from streamkit.kafka.transaction_port import NOBODY, Identity
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
+from streamkit.model.commit import Member
 from streamkit.model.ids import Position, TopicPartition
 
 _PRODUCER = struct.Struct(">qh")

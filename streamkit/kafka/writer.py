@@ -7,8 +7,7 @@ A writer that loses the broker it spoke to does not go on under its id: see `nee
 
 With transaction version 2 (Kafka 4) the broker raises the producer's epoch at the end of every transaction, so that
 a request delayed in the network can not touch the next one. On older clusters we raise it ourselves, before each
-transaction. Which one it is the cluster's finalized feature tells, never its API versions: a wrong guess leaves the
-writer id unusable.
+transaction. Which one it is the cluster's finalized feature tells, never its API versions: a guess can wedge the id.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.delivery import Delivery
 from streamkit.kafka.error_codes import END, MEMBERSHIP, POSITIONS, PREPARE, Table, Verdict, error_for
 from streamkit.kafka.links import Links
-from streamkit.kafka.ports import Batch, Commit, Guarantee, Member, WriterOptions
+from streamkit.kafka.ports import WriterOptions
 from streamkit.kafka.transaction_calls import (
     END_TXN_KEY,
     INIT_PRODUCER_ID_KEY,
@@ -42,6 +41,7 @@ from streamkit.kafka.transaction_calls import (
 )
 from streamkit.kafka.transaction_port import NOBODY, Identity
 from streamkit.kafka.wire import Call, compact_string
+from streamkit.model.commit import Batch, Commit, Guarantee, Member
 from streamkit.model.ids import TopicPartition
 
 # Under the broker's default message.max.bytes of 1,048,588 with room for the batch's own head.

@@ -2,7 +2,7 @@
 
 What users' code costs is not known before it has run: two microseconds or twenty-five milliseconds. So the first chunk is
 small and the next ones grow while they stay within their aim; the clock is looked at once per chunk, never per record.
-Only where a chunk has once taken too long, nothing is run together with anything else (`runtime/singly.py`).
+Only where a chunk has once taken too long, nothing is run together with anything else (`task/singly.py`).
 """
 
 # What a chunk should take at most: a tenth of a turn, so that a turn ends soon after its time is over.

@@ -1,6 +1,6 @@
 """SourceClock: the event time of one partition of a source topic, advanced by its records.
 
-On the hot path the loop of a stage (`runtime/chain.py`) works on the attributes directly: it compares a record's
+On the hot path the loop of a stage (`task/chain.py`) works on the attributes directly: it compares a record's
 time with `highest` and asks for an advance only when `limit` is reached.
 """
 

@@ -24,7 +24,7 @@ SetAside = Callable[[str, Timer], bool]
 
 
 class Guard(Protocol):
-    """Can undo what a record or a timer has done, if it fails (`runtime/careful.py`)."""
+    """Can undo what a record or a timer has done, if it fails (`task/careful.py`)."""
 
     def settle(self) -> None:
         """What was done up to here stays."""

@@ -1,14 +1,13 @@
-"""The walk of a record: files are the steps, `runtime/agent.py` is their order. Around the walk stand the others.
+"""The life of a worker: `runtime/agent.py` is its loop. What a task does with its records is in `task/`.
 
-the walk        agent rhythm assign poll turns ingest fetched align chain emit pulse commit persist
+the walk        agent rhythm assign poll turns pulse commit persist
 the process     worker processes stop_signals arrive host slot supervisor looks disk status
-the start       prepare internal_topics lost limits assemble parts make_task
-a task          task identity clocks time_rules counts
+the start       prepare internal_topics lost assemble parts make_task
 the group       declined growth twins
 the restore     restore tail agree
 the writer      writer_names writer_life retire blocked
-the output      routes local
-event time      hearsay strangers
-failures        failures failure_log careful letters refusals doubts losses singly damage watch whereabouts
+the output      output_topics local
+event time      strangers
+failures        refusals doubts losses damage watch whereabouts
 from outside    foresee last_commits strays outcome time_report
 """

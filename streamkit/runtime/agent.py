@@ -14,16 +14,11 @@ from streamkit.errors import DataRefused, EncodeError, Fenced, Retry, StateCorru
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
-from streamkit.runtime.clocks import clocks_of
-from streamkit.runtime.commit import Committer, SpanEndFailed
+from streamkit.runtime.commit import Committer
 from streamkit.runtime.doubts import Doubts
-from streamkit.runtime.emit import Lane, Outbox
-from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.identity import identify
-from streamkit.runtime.ingest import Intake
-from streamkit.runtime.letters import Letters
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.make_task import TaskMaker
+from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.parts import Parts
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.poll import Intakes
@@ -31,13 +26,19 @@ from streamkit.runtime.pulse import Pulse
 from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
-from streamkit.runtime.routes import Routes
 from streamkit.runtime.supervisor import Backoff, retried
-from streamkit.runtime.task import Life, Task
-from streamkit.runtime.time_rules import rules_of
 from streamkit.runtime.turns import Turns
 from streamkit.runtime.watch import Watch
 from streamkit.runtime.writer_life import WriterLife
+from streamkit.task.clocks import clocks_of
+from streamkit.task.emit import Lane, Outbox
+from streamkit.task.failures import Failures, Verdict
+from streamkit.task.identity import identify
+from streamkit.task.ingest import Intake
+from streamkit.task.letters import Letters
+from streamkit.task.span_end import SpanEnd, SpanEndFailed
+from streamkit.task.task import Life, Task
+from streamkit.task.time_rules import rules_of
 
 log = structlog.get_logger()
 
@@ -53,15 +54,16 @@ class Agent:
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
         self._outbox = Outbox(parts.writer, parts.limits)
-        self._routes = Routes(parts.plan, self._outbox, parts.partition_counts, parts.log.admin())
+        self._routes = OutputTopics(parts.plan, self._outbox, parts.partition_counts, parts.log.admin())
         self._failures = Failures(parts.plan.on_error, Letters(self._routes.letters), self._clocks.elapsed_ms)
         self._refusals = Refusals(self._failures)
-        self._committer = Committer(parts.writer, self._outbox, self._failures, plan, self._clocks)
+        self._span_end = SpanEnd(self._outbox, self._failures, plan, self._clocks)
+        self._committer = Committer(parts.writer, self._span_end)
         self._rules = rules_of(parts.plan, parts.settings, self._clocks)
         self._persistence = Persistence(parts.storage, parts.settings)
         written = self._routes.written
         self._retirement = Retirement(parts.log, parts.plan.name, written, self._routes.read)
-        maker = TaskMaker(self._rules, self._outbox, self._failures, self._committer, parts.losses)
+        maker = TaskMaker(self._rules, self._outbox, self._failures, self._span_end, parts.losses)
         self.roster = Roster(
             parts.plan, parts.log, self._persistence, parts.settings, self._retirement, maker.make
         )
@@ -220,7 +222,7 @@ class Agent:
             for tasks in self.roster.running_by_stage():
                 await self._run_handed()
                 for task in tasks:
-                    for _ in self._committer.finish(task):
+                    for _ in self._span_end.finish(task):
                         await asyncio.sleep(0)
             self._committer.begin(self.roster.running(), self.roster.assignment.member)
             self._refusals.sent()

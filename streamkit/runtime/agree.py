@@ -11,11 +11,11 @@ import msgspec
 from streamkit.config import Settings
 from streamkit.errors import IncompatiblePlan, LogGap, Misconfigured, PositionsMoved, Retry
 from streamkit.graph.fingerprint import Description, compare, dropped_stores
-from streamkit.kafka.ports import Guarantee
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import Position, TopicPartition
-from streamkit.runtime.identity import PlanIdentity
 from streamkit.runtime.lost import has_committed, records_lost, state_lost
 from streamkit.state.changelog import CommitRecord
+from streamkit.task.identity import PlanIdentity
 
 # How long what was committed and what is there may disagree before we believe it.
 DISAGREEMENT_S = 15.0

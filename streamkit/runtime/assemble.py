@@ -6,7 +6,8 @@ from typing import Protocol
 from streamkit.config import Settings
 from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import Guarantee, Log, MemberOptions, StageTasks, WriterOptions
+from streamkit.kafka.ports import Log, MemberOptions, StageTasks, WriterOptions
+from streamkit.model.commit import Guarantee
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.losses import Losses, Notebook
 from streamkit.runtime.parts import Parts, wall_clock_ms

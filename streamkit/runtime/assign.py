@@ -23,13 +23,13 @@ from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
 from streamkit.runtime.damage import DAMAGES_MAX, Damages, for_good
 from streamkit.runtime.declined import Declined, is_newcomer
-from streamkit.runtime.identity import identify
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.restore import Ownership, Restoring, local_name
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.supervisor import Backoff, Tries
-from streamkit.runtime.task import Life, Restored, Task
 from streamkit.state.task_state import TaskState
+from streamkit.task.identity import identify
+from streamkit.task.task import Life, Restored, Task
 
 log = structlog.get_logger()
 

@@ -16,11 +16,11 @@ import structlog
 
 from streamkit.errors import Misconfigured, StateCorrupt
 from streamkit.model.ids import TaskId
-from streamkit.runtime.chain import failing_step
-from streamkit.runtime.ingest import Intake
 from streamkit.runtime.lost import BEGIN_ANEW
-from streamkit.runtime.task import Life, Task
 from streamkit.state.task_state import TaskState
+from streamkit.task.chain import failing_step
+from streamkit.task.ingest import Intake
+from streamkit.task.task import Life, Task
 
 log = structlog.get_logger()
 

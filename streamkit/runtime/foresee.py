@@ -31,18 +31,18 @@ from streamkit.runtime.agree import (
     require_records,
     terms_of,
 )
-from streamkit.runtime.align import decode_clock, open_clock
 from streamkit.runtime.assemble import stages_of
 from streamkit.runtime.assign import inputs_of
-from streamkit.runtime.clocks import Clocks
 from streamkit.runtime.declined import is_newcomer
-from streamkit.runtime.identity import identify
 from streamkit.runtime.last_commits import find_last, find_last_commit
 from streamkit.runtime.lost import PENDING_S
 from streamkit.runtime.prepare import POSITIONS_S, Prepared
-from streamkit.runtime.task import CLOCK
-from streamkit.runtime.time_rules import rules_of
 from streamkit.state.keys import PLAN_KEY
+from streamkit.task.align import decode_clock, open_clock
+from streamkit.task.clocks import Clocks
+from streamkit.task.identity import identify
+from streamkit.task.task import CLOCK
+from streamkit.task.time_rules import rules_of
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import TopicInfo, TopicSpec
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 
 # Kafka must look at its own clock on internal topics: event times may be years old, and retention and the expiry of
 # producer state go by the record's timestamp.

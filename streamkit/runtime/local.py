@@ -1,7 +1,7 @@
 """local: shuffles between tasks of one worker, in memory and inside the same transaction.
 
 A worker is one transaction, so a record for another task of the same worker needs no broker: both ends are committed
-together. `runtime/emit.py` appends to a list instead of a batch, and the loop runs the list through the task that it
+together. `task/emit.py` appends to a list instead of a batch, and the loop runs the list through the task that it
 is for. What must not happen is that a record overtakes one that was written to the topic before it. So all shuffles
 of a worker go one way at a time:
 
@@ -25,16 +25,16 @@ import structlog
 
 from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin, Reader
-from streamkit.kafka.records import Headers, LogRecord
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import Headers, LogRecord
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.chain import Paused, RecordFailed
 from streamkit.runtime.commit import Committer
-from streamkit.runtime.emit import RECORD_OVERHEAD_BYTES, Lane
-from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.ingest import Intake
-from streamkit.runtime.task import Life, Task
+from streamkit.task.chain import Paused, RecordFailed
+from streamkit.task.emit import RECORD_OVERHEAD_BYTES, Lane
+from streamkit.task.failures import Failures, Verdict
+from streamkit.task.ingest import Intake
+from streamkit.task.task import Life, Task
 
 log = structlog.get_logger()
 

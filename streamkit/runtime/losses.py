@@ -3,7 +3,7 @@
 A step that never returns takes its process with it, and the next one would begin with the same record. So every such loss
 is written down before the process ends, in a small file beside the worker's slot; a record that was at fault as often as the
 error policy has patience is condemned: it is set aside without being run. A chunk that took too long without anybody's fault
-is written down as well, and counts for nothing. Whatever is known and not condemned is run singly (`runtime/singly.py`), so that
+is written down as well, and counts for nothing. Whatever is known and not condemned is run singly (`task/singly.py`), so that
 it has all the time that it may take. After a day it is forgotten: by then the code, or whatever it waited for, may be another.
 
 A result that was held back until the end of a span is known by its key and the step that held it back; the next result of that key
@@ -18,9 +18,9 @@ import structlog
 
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.task import Condemned, Task
 from streamkit.runtime.whereabouts import Whereabouts
 from streamkit.state.timers import Timer
+from streamkit.task.task import Condemned, Task
 
 log = structlog.get_logger()
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from streamkit.errors import LogGap, Misconfigured, Retry, StateLost
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Stage
-from streamkit.kafka.ports import Admin, Guarantee
+from streamkit.kafka.ports import Admin
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.internal_topics import Altered
 from streamkit.state.changelog import CommitRecord

@@ -13,10 +13,10 @@ from streamkit.errors import Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin, Log
 from streamkit.model.ids import MAX_TIME, TopicPartition
-from streamkit.runtime.align import decode_clock
-from streamkit.runtime.counts import DEAD_LETTERS, RECORDS_IN, RECORDS_OUT
 from streamkit.runtime.last_commits import last_commits
-from streamkit.runtime.task import CLOCK
+from streamkit.task.align import decode_clock
+from streamkit.task.counts import DEAD_LETTERS, RECORDS_IN, RECORDS_OUT
+from streamkit.task.task import CLOCK
 from streamkit.windows.late import LATE_RECORDS
 
 say = structlog.get_logger()

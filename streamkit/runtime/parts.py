@@ -8,10 +8,10 @@ import msgspec
 from streamkit.config import Settings
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Membership, Writer
-from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.losses import Losses
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.writer_names import WriterNames
+from streamkit.task.limits import TopicLimits
 
 
 def wall_clock_ms() -> int:

@@ -1,6 +1,6 @@
 """poll: committed record batches, as bytes, for the tasks that are ready for them.
 
-The first step of the walk. Whatever the reader has buffered becomes intakes (`runtime/ingest.py`), one per batch and
+The first step of the walk. Whatever the reader has buffered becomes intakes (`task/ingest.py`), one per batch and
 in order. Partitions take turns: one whose records are slow goes to the back of the queue after about 100 ms. While a
 partition has an intake left nothing more of it is taken from the reader; its bounded buffers then fill up and it stops
 fetching: that is all the backpressure there is.
@@ -11,10 +11,10 @@ from collections import OrderedDict, deque
 from streamkit.kafka.ports import Reader
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.pace import TURN_MS
-from streamkit.runtime.align import hear
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.ingest import FetchedIntake
-from streamkit.runtime.task import Life, Task
+from streamkit.task.align import hear
+from streamkit.task.ingest import FetchedIntake
+from streamkit.task.task import Life, Task
 
 # A poll that brings less than this leaves the worker mostly waiting: it may as well wait for the next one.
 CALM_BYTES = 64 * 1024

@@ -16,8 +16,10 @@ from streamkit.config import Settings
 from streamkit.errors import LogGap, Misconfigured, Retry, StateLost, StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
-from streamkit.kafka.ports import Admin, Guarantee, TopicSpec
+from streamkit.kafka.ports import Admin
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime.internal_topics import (
     BROKER_TIME,
     DEAD_LETTER_CONFIG,
@@ -25,8 +27,8 @@ from streamkit.runtime.internal_topics import (
     altered,
     internal_topics,
 )
-from streamkit.runtime.limits import TopicLimits, limits_of
 from streamkit.runtime.lost import BEGIN_ANEW, find_losses, shuffle_compacted
+from streamkit.task.limits import TopicLimits, limits_of
 
 log = structlog.get_logger()
 

@@ -14,14 +14,14 @@ from streamkit.progress.channels import Status
 from streamkit.progress.pace import TURN_MS
 from streamkit.progress.source_clock import GeneratorFailed, SourceClock
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.runtime.align import TIMERS_AT_ONCE
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.careful import guarded
-from streamkit.runtime.failures import Failures, Verdict
 from streamkit.runtime.looks import Look
 from streamkit.runtime.strangers import Strangers
-from streamkit.runtime.task import Task
-from streamkit.runtime.time_rules import TimeRules
+from streamkit.task.align import TIMERS_AT_ONCE
+from streamkit.task.careful import guarded
+from streamkit.task.failures import Failures, Verdict
+from streamkit.task.task import Task
+from streamkit.task.time_rules import TimeRules
 
 log = structlog.get_logger()
 

@@ -1,7 +1,7 @@
 """refusals: finding what it is that the broker does not take, by ever smaller spans; the same helps what takes too long.
 
 A broker refuses a commit as a whole, for one record in it. What the topics' settings forbid is known and judged record
-by record (`runtime/limits.py`); for whatever else is refused the worker goes back to its commit records, and then:
+by record (`task/limits.py`); for whatever else is refused the worker goes back to its commit records, and then:
 
     narrows   spans hold fewer records each time a commit is refused again: 256, 64, 16, 4, 1
     judges    a span of one record, or of one timer, is refused: the error policy deals with it
@@ -21,10 +21,10 @@ import structlog
 
 from streamkit.errors import DataRefused, Misconfigured
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.failures import Failures
-from streamkit.runtime.ingest import FetchedIntake, Intake
-from streamkit.runtime.task import Place, Task
 from streamkit.state.timers import Timer
+from streamkit.task.failures import Failures
+from streamkit.task.ingest import FetchedIntake, Intake
+from streamkit.task.task import Place, Task
 
 log = structlog.get_logger()
 

@@ -23,7 +23,6 @@ from streamkit.errors import Retry, StateCorrupt, StateInUse
 from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgotten, require_records
-from streamkit.runtime.align import decode_clock
 from streamkit.runtime.damage import SlowRestore
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
@@ -31,11 +30,12 @@ from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.retire import Retirement, life_of
 from streamkit.runtime.tail import Progress, Tail
-from streamkit.runtime.task import CLOCK, Restored, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.state.store import StateStore
 from streamkit.state.task_state import TaskState
+from streamkit.task.align import decode_clock
+from streamkit.task.task import CLOCK, Restored, Task
 
 log = structlog.get_logger()
 

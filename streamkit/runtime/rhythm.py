@@ -8,7 +8,7 @@ import asyncio
 
 from streamkit.config import Settings
 from streamkit.runtime.commit import Committer
-from streamkit.runtime.emit import Outbox
+from streamkit.task.emit import Outbox
 
 # How long an idle loop sleeps in a poll before it looks at the group and its tasks again.
 IDLE_POLL_S = 0.1

@@ -2,7 +2,7 @@
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.runtime.agent import Agent
-from streamkit.runtime.task import Life, Task
+from streamkit.task.task import Life, Task
 from streamkit.telemetry.status import TaskStatus, WorkerStatus
 
 

@@ -3,7 +3,7 @@
 A signal names the task that sent it. One with a greater number than there are tasks is of a source that has grown, and our
 plan has not (`runtime/growth.py`), or it is damage. The cluster can tell: a task that speaks has a partition of its own in the
 changelog of its stage, made before its first commit. Until it has told, event time waits for such a channel; afterwards what
-comes by it is passed over and counted (`runtime/hearsay.py`).
+comes by it is passed over and counted (`task/hearsay.py`).
 """
 
 import structlog
@@ -11,9 +11,9 @@ import structlog
 from streamkit.kafka.ports import Admin
 from streamkit.progress.writers import Writers
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.hearsay import DOUBTED
 from streamkit.runtime.looks import Look
 from streamkit.runtime.prepare import HEARD_S
+from streamkit.task.hearsay import DOUBTED
 
 log = structlog.get_logger()
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import structlog
 
 from streamkit.errors import Misconfigured, StateCorrupt
-from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 

@@ -8,12 +8,12 @@ partitions take turns (`runtime/poll.py`).
 from collections.abc import Callable
 
 from streamkit.progress.pace import CHUNK_MS, TURN_MS, Pace
-from streamkit.runtime.failures import Verdict
-from streamkit.runtime.ingest import Intake
 from streamkit.runtime.local import HandedIntake, LocalShuffles
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.refusals import Refusals
-from streamkit.runtime.task import Task
+from streamkit.task.failures import Verdict
+from streamkit.task.ingest import Intake
+from streamkit.task.task import Task
 
 
 class Turns:

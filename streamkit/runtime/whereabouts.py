@@ -11,15 +11,15 @@ import msgspec
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.fused import is_loop, step_at
 from streamkit.progress.task_clock import TaskClock
-from streamkit.runtime.commit import Committer
-from streamkit.runtime.ingest import Intake
 from streamkit.runtime.pulse import Pulse
 from streamkit.state.timers import Timer
+from streamkit.task.ingest import Intake
+from streamkit.task.span_end import SpanEnd
 
 _RUN_SLICE = Intake.run_slice.__code__
 _BEAT = Pulse._beat.__code__  # noqa: SLF001 - the frame in which timers fire without a record
 _FIRE = TaskClock._fire_chunk.__code__  # noqa: SLF001 - the frame that has the timer in hand
-_SEND_ON = Committer._send_all_on.__code__  # noqa: SLF001 - the frame that sends held-back results on
+_SEND_ON = SpanEnd._send_all_on.__code__  # noqa: SLF001 - the frame that sends held-back results on
 
 # What holds the loop when it is no step: a generator of watermarks, a client, the disk.
 NO_STEP = ""

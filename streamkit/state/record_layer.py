@@ -1,6 +1,6 @@
 """RecordLayer: one record's changes of state, apart from those of the span until the record has succeeded.
 
-Only a task that is careful (`runtime/careful.py`) has a use for it. The cells then hold what one record did, and no more:
+Only a task that is careful (`task/careful.py`) has a use for it. The cells then hold what one record did, and no more:
 `settle` makes rows of it, so that a value which cannot be stored is found at its record; `undo` forgets it. As every value
 is read from bytes, what a record has changed in place is forgotten too.
 """

@@ -25,20 +25,22 @@ from streamkit.codec.values import key_codec, value_codec
 from streamkit.config import Settings
 from streamkit.errors import Misconfigured
 from streamkit.graph.pipeline import Pipeline
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
-from streamkit.kafka.records import Headers
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.event_time import as_milliseconds
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
+from streamkit.model.records import Headers
 from streamkit.model.topic import Topic
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
-from streamkit.runtime.task import Task
 from streamkit.runtime.time_report import TaskTime, explain
 from streamkit.state.budget import MemoryBudget
+from streamkit.task.task import Task
 from streamkit.testing.harness_worker import HarnessWorker
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.names import require_source, require_topic, require_windows

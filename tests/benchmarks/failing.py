@@ -17,7 +17,7 @@ import structlog
 
 import streamkit as sk
 from streamkit.codec.values import value_codec
-from streamkit.kafka.ports import Commit, Member, OutBatch
+from streamkit.model.commit import Commit, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.testing import Harness
 

@@ -12,8 +12,8 @@ import structlog
 import uvloop
 
 from streamkit.config import Settings
-from streamkit.runtime.ingest import Intake
 from streamkit.runtime.worker import run_worker
+from streamkit.task.ingest import Intake
 from tests.benchmarks.clock import mark
 from tests.benchmarks.pipelines import PIPELINES
 

@@ -19,17 +19,10 @@ from streamkit.cli.offsets_plan import (
 from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured, StateLost
 from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import (
-    Commit,
-    Guarantee,
-    Member,
-    MemberOptions,
-    OutBatch,
-    StageTasks,
-    TopicSpec,
-    WriterOptions,
-)
+from streamkit.kafka.ports import MemberOptions, StageTasks, WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime.prepare import inspect, prepare
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY

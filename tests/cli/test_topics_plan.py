@@ -9,8 +9,9 @@ from streamkit.cli.topics import describe_topic, list_all
 from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
 from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import Admin, TopicSpec
+from streamkit.kafka.ports import Admin
 from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 
 

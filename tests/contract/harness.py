@@ -14,21 +14,18 @@ from streamkit.config import Security
 from streamkit.kafka.ports import (
     Admin,
     Assignment,
-    Commit,
-    Guarantee,
     Log,
-    Member,
     MemberOptions,
     Membership,
-    OutBatch,
     Reader,
     StageTasks,
-    TopicSpec,
     Writer,
     WriterOptions,
 )
-from streamkit.kafka.records import FetchedBatch, LogRecord
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch, LogRecord
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.virtual_time import VirtualLoop, in_process, run

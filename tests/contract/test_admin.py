@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from streamkit.errors import Fenced, Misconfigured, Retry
-from streamkit.kafka.ports import Guarantee, TopicSpec
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from tests.contract.harness import Cluster, contract, out, write
 
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import Guarantee, OutBatch, TopicSpec
+from streamkit.model.commit import Guarantee, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from tests.contract.harness import Cluster, contract, out, read_all, read_until, take, write
 
 

@@ -10,17 +10,10 @@ from random import Random
 import pytest
 
 from streamkit.errors import Fenced, Retry
-from streamkit.kafka.ports import (
-    Assignment,
-    Commit,
-    Guarantee,
-    MemberOptions,
-    OutBatch,
-    StageTasks,
-    TopicSpec,
-    WriterOptions,
-)
+from streamkit.kafka.ports import Assignment, MemberOptions, StageTasks, WriterOptions
+from streamkit.model.commit import Commit, Guarantee, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import Fate, MemoryBroker, MemoryLog, SeededNetwork
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.groups import Groups

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from streamkit.errors import Bug, DataRefused, Fenced, WriterDead
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from tests.contract.harness import Cluster, contract, out, read_all, write
 

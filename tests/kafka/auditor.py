@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamkit.config import Security
 from streamkit.kafka.connection import Connection
 from streamkit.kafka.reader import KafkaReader
-from streamkit.kafka.records import FetchedBatch, LogRecord
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch, LogRecord
 
 
 def create_topic(bootstrap: str, partitions: int = 1, *, replication: int = 1, **config: str) -> str:

@@ -9,8 +9,9 @@ from streamkit.errors import Fenced, Misconfigured, Retry
 from streamkit.kafka import admin as admin_module
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.admin_calls import Found
-from streamkit.kafka.ports import Commit, TopicSpec
+from streamkit.model.commit import Commit
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.broker import Broker
 from tests.kafka.wiretap import Hold, Rule, Site, first, lost_answer, lost_request, never, site_on
 

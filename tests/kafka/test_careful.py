@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamkit.kafka.careful import CarefulRecord
 from streamkit.kafka.record_batches import Chunk, CorruptBatch
-from streamkit.kafka.records import FetchedBatch, LogRecord, Unreadable
-from streamkit.runtime.fetched import FetchedRecords
+from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
+from streamkit.task.fetched import FetchedRecords
 from tests.kafka.test_record_batches import ALL, PLACE, batch, patched
 
 HEADER_BYTES = 61

@@ -18,10 +18,10 @@ from streamkit.config import Security
 from streamkit.errors import Misconfigured
 from streamkit.kafka.admin import KafkaAdmin
 from streamkit.kafka.connection import Connection, Lane, NoAnswer
-from streamkit.kafka.ports import TopicSpec
 from streamkit.kafka.transaction_calls import api_versions
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.broker import Broker
 
 

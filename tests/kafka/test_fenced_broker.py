@@ -10,7 +10,7 @@ from streamkit.config import Security
 from streamkit.errors import BrokerUnreachable
 from streamkit.kafka.admin import KafkaAdmin
 from streamkit.kafka.connection import Connection
-from streamkit.kafka.ports import TopicSpec
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.broker import Broker, start_broker
 from streamkit.testing.broker.settings import FENCED_NOW_AND_THEN
 

@@ -16,14 +16,16 @@ from streamkit.config import Security
 from streamkit.errors import Fenced, Retry, WriterDead
 from streamkit.kafka.connection import Lane
 from streamkit.kafka.log import KafkaLog
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.kafka.ports import WriterOptions
 from streamkit.kafka.produce_calls import produce
 from streamkit.kafka.transaction_calls import txn_offset_commit
 from streamkit.kafka.transaction_port import PASSING, TransactionState
 from streamkit.kafka.transactions import positions_partition
 from streamkit.kafka.wire import compact_string
 from streamkit.kafka.writer import KafkaWriter
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime import retire as retire_module
 from streamkit.runtime.retire import Note, Retirement
 from streamkit.testing.broker import Broker, start_broker

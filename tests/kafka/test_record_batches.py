@@ -13,8 +13,8 @@ from streamkit.kafka.broker_fetch import BrokerFetch
 from streamkit.kafka.fetch_calls import Fetched, FetchLimits
 from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.record_batches import Chunk
-from streamkit.kafka.records import Unreadable
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import Unreadable
 
 PLACE = TopicPartition("orders", 3)
 ALL = 1 << 30

@@ -9,8 +9,8 @@ from streamkit.errors import Bug, DataRefused, Fenced, Misconfigured, WriterDead
 from streamkit.kafka import delivery
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.connection import Lane
-from streamkit.kafka.ports import Commit, Guarantee, Member
 from streamkit.kafka.writer import WriterState
+from streamkit.model.commit import Commit, Guarantee, Member
 from streamkit.testing.broker import Broker
 from tests.kafka.wiretap import Hold, Site, answers, first, lost_request, site_on
 

@@ -9,9 +9,9 @@ import pytest
 from streamkit.errors import CommitTooSlow, Retry, WriterDead
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka import writer as writer_module
-from streamkit.kafka.ports import Commit
 from streamkit.kafka.wire import Call
 from streamkit.kafka.writer import WriterState
+from streamkit.model.commit import Commit
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.broker import Broker
 from tests.kafka.wiretap import Forward, Site, answers, never, site_on

@@ -17,10 +17,10 @@ from streamkit.kafka import coordinator as coordinator_module
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka import writer as writer_module
 from streamkit.kafka.connection import Lane
-from streamkit.kafka.ports import Guarantee
 from streamkit.kafka.produce_calls import Ack
 from streamkit.kafka.wire import Call
 from streamkit.kafka.writer import KafkaWriter, WriterState
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.broker import Broker
 from tests.kafka.wiretap import (

@@ -6,9 +6,9 @@ from streamkit.errors import Bug, Fenced, Misconfigured, StreamkitError, WriterD
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.delivery import Sequences, in_requests, in_rounds
 from streamkit.kafka.error_codes import END, POSITIONS, PREPARE, PRODUCE, Verdict, error_for, name_of, worst
-from streamkit.kafka.ports import OutBatch
 from streamkit.kafka.wire import compact_array, compact_string
 from streamkit.kafka.writer import ALLOWED, KafkaWriter, WriterState
+from streamkit.model.commit import OutBatch
 from streamkit.model.ids import TopicPartition
 
 

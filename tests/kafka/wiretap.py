@@ -16,22 +16,15 @@ from streamkit.config import Security
 from streamkit.kafka.admin import KafkaAdmin
 from streamkit.kafka.connection import Connection, Lane
 from streamkit.kafka.membership import KafkaMembership
-from streamkit.kafka.ports import (
-    Commit,
-    Guarantee,
-    Member,
-    MemberOptions,
-    OutBatch,
-    StageTasks,
-    TopicSpec,
-    WriterOptions,
-)
+from streamkit.kafka.ports import MemberOptions, StageTasks, WriterOptions
 from streamkit.kafka.produce_calls import Ack
 from streamkit.kafka.transaction_calls import Reply, api_versions
 from streamkit.kafka.transactions import KafkaTransactions
 from streamkit.kafka.wire import Call, Fields
 from streamkit.kafka.writer import KafkaWriter
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 
 Forward = Callable[[], Awaitable[Any]]
 Rule = Callable[[Call[Any], Forward], Awaitable[Any]]

@@ -7,8 +7,10 @@ from unittest.mock import patch
 import pytest
 import structlog
 
-from streamkit.kafka.ports import Guarantee, TopicSpec, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime.blocked import GRACE_S, LOOK_S, BlockedOutputs
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch

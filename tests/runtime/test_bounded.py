@@ -8,9 +8,9 @@ import streamkit as sk
 from streamkit.model.ids import MAX_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput
 from streamkit.progress.channels import Status
-from streamkit.runtime.align import decode_clock
 from streamkit.runtime.last_commits import last_commits
-from streamkit.runtime.task import CLOCK
+from streamkit.task.align import decode_clock
+from streamkit.task.task import CLOCK
 from streamkit.testing import Harness
 from streamkit.testing.memory.partition import Outcome
 from tests.progress.alarms import (

@@ -8,14 +8,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamkit.errors import StateCorrupt, StateLost
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime import damage, restore
 from streamkit.runtime.damage import DAMAGES_MAX, StateDamaged
-from streamkit.runtime.task import Task
 from streamkit.state.keys import RESERVED_PREFIX
 from streamkit.state.rocks import RocksStores
 from streamkit.state.rocks_store import RocksStore
+from streamkit.task.task import Task
 from streamkit.testing import Harness, harness_worker
 from streamkit.testing.memory import MemoryLog
 from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting

@@ -5,9 +5,9 @@ import pytest
 
 import streamkit as sk
 from streamkit.errors import IncompatiblePlan, Misconfigured
-from streamkit.kafka.ports import TopicSpec
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime import declined
-from streamkit.runtime.task import Life
+from streamkit.task.task import Life
 from streamkit.testing import Harness
 from streamkit.testing.harness import HarnessWorker
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, check_running_counts, counting, page_of

@@ -9,15 +9,15 @@ from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.errors import CommitTooSlow, Fenced, Misconfigured, WriterDead
-from streamkit.kafka.ports import Commit
+from streamkit.model.commit import Commit
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.doubts import TRIES_MAX
 from streamkit.runtime.supervisor import LASTING_S
 from streamkit.testing import Harness
 from streamkit.testing.memory.writer import MemoryWriter
 from tests.runtime.pages import VIEWS, View
-from tests.runtime.test_singly import spend
 from tests.runtime.test_watch import LENGTHS, WORDS
+from tests.task.test_singly import spend
 
 OUT = sk.topic("copied", View)
 TIMEOUT_S = 2.0

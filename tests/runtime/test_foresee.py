@@ -7,8 +7,8 @@ import pytest
 
 import streamkit as sk
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import TopicSpec
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime.foresee import foresee
 from streamkit.runtime.prepare import inspect
 from streamkit.state.keys import COMMIT_KEY

@@ -11,9 +11,9 @@ from streamkit.errors import Misconfigured
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka import compression
 from streamkit.kafka.record_batches import Chunk
-from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.counts import DEAD_LETTERS
+from streamkit.model.records import FetchedBatch
+from streamkit.task.counts import DEAD_LETTERS
 from streamkit.testing import Harness
 from streamkit.testing.harness import Received
 from streamkit.testing.memory.partition import Read

@@ -8,10 +8,10 @@ import pytest
 
 import streamkit as sk
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.emit import RECORD_OVERHEAD_BYTES, Lane
-from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import BACKLOG_MAX, GATHERING_S_MAX, HandedBatch, LocalShuffles, Way
-from streamkit.runtime.task import Life
+from streamkit.task.emit import RECORD_OVERHEAD_BYTES, Lane
+from streamkit.task.limits import TopicLimits
+from streamkit.task.task import Life
 from streamkit.testing import Harness
 from tests.progress.alarms import raw, shuffle_topics
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, check_running_counts, counting, page_of

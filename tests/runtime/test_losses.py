@@ -10,12 +10,12 @@ import streamkit as sk
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState
-from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.losses import KEPT_MS, Losses
 from streamkit.runtime.slot import Slot, take_slot
-from streamkit.runtime.task import Condemned, Task
 from streamkit.runtime.whereabouts import Whereabouts
 from streamkit.state.timers import Timer
+from streamkit.task.counts import DEAD_LETTERS
+from streamkit.task.task import Condemned, Task
 from streamkit.testing import Harness
 
 AT = TopicPartition("words", 0)

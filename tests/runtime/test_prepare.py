@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import TopicSpec
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime import prepare as prepare_module
 from streamkit.runtime.prepare import inspect, prepare
 from streamkit.testing.memory import MemoryBroker, MemoryLog

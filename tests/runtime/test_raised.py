@@ -19,13 +19,14 @@ from streamkit.errors import (
     is_of_the_record,
     said,
 )
-from streamkit.kafka.ports import Guarantee, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.emit import Lane
-from streamkit.runtime.letters import Letters, reason_of
-from streamkit.runtime.limits import TopicLimits
 from streamkit.runtime.local import HandedRecord
 from streamkit.state.changelog import CommitRecord
+from streamkit.task.emit import Lane
+from streamkit.task.letters import Letters, reason_of
+from streamkit.task.limits import TopicLimits
 from streamkit.testing import Harness
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, page_of

@@ -5,8 +5,8 @@ from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.errors import DataRefused, Misconfigured
-from streamkit.kafka.ports import TopicSpec
 from streamkit.model.keys import kafka_partition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.operators.process import Timer
 from streamkit.runtime.refusals import FORGIVEN_AFTER_S, REFUSALS_MAX, Refusals
 from streamkit.testing import Harness

@@ -18,8 +18,8 @@ from streamkit.kafka.ports import Admin
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.disk import DiskThread
+from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.persist import Storage
-from streamkit.runtime.routes import Routes
 from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.broker import Broker
@@ -164,10 +164,10 @@ async def test_limits_that_are_lowered_while_the_worker_runs(kafka_broker: Broke
 async def test_what_no_setting_tells_is_found_by_smaller_spans(
     kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def blind(_self: Routes) -> bool:
+    async def blind(_self: OutputTopics) -> bool:
         return False
 
-    monkeypatch.setattr(Routes, "look_again", blind)
+    monkeypatch.setattr(OutputTopics, "look_again", blind)
     async with Copy(kafka_broker).running() as copy:
         copy.send("a")
         await copy.copied(1)

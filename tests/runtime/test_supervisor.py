@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from streamkit.config import Settings
 from streamkit.errors import Retry
-from streamkit.kafka.ports import Commit
+from streamkit.model.commit import Commit
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.supervisor import LASTING_S, Backoff, retried
 from streamkit.testing import Harness

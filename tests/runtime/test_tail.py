@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch
 from streamkit.runtime import restore
 from streamkit.runtime.tail import Tail
 from streamkit.state.changelog import CommitRecord

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import streamkit as sk
-from streamkit.runtime import align, pulse
+from streamkit.runtime import pulse
+from streamkit.task import align
 from streamkit.testing import Harness
 from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
 

@@ -8,14 +8,15 @@ from structlog.testing import capture_logs
 
 from streamkit.codec.signals import encode_signal
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
 from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.slot import take_slot
-from streamkit.runtime.task import CLOCK
 from streamkit.state.keys import COMMIT_KEY
+from streamkit.task.task import CLOCK
 from streamkit.testing import Harness
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing

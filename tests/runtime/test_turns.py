@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 import streamkit as sk
-from streamkit.kafka.ports import Commit, Member, OutBatch
+from streamkit.model.commit import Commit, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
 from streamkit.progress.pace import CHUNK_FIRST, CHUNK_LAST, CHUNK_MS, TURN_MS, Pace

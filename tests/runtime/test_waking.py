@@ -6,7 +6,8 @@ import pytest
 import streamkit as sk
 from streamkit.codec.signals import decode_signal
 from streamkit.codec.values import value_codec
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.model.signal import Idle
 from streamkit.progress.channels import Status

@@ -16,14 +16,14 @@ import streamkit as sk
 from streamkit.codec.values import internal_codec
 from streamkit.kafka.ports import FetchedBatch
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.ingest import FetchedIntake
 from streamkit.runtime.losses import Losses
-from streamkit.runtime.task import Life, Restored, Task
 from streamkit.runtime.watch import Watch, watching
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
 from streamkit.state.timers import Timer
+from streamkit.task.ingest import FetchedIntake
+from streamkit.task.task import Life, Restored, Task
 from streamkit.testing import Harness
 from streamkit.testing.virtual_time import VirtualLoop, in_process
 from streamkit.testing.watched import watched

@@ -2,7 +2,7 @@
 
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.pulse import is_at_rest
-from streamkit.runtime.task import Life
+from streamkit.task.task import Life
 from streamkit.testing.memory.groups import Group
 
 

@@ -11,10 +11,10 @@ from streamkit.model.keys import kafka_partition
 from streamkit.model.signal import Idle
 from streamkit.progress.channels import Status
 from streamkit.progress.task_clock import ClockState
-from streamkit.runtime.align import decode_clock
-from streamkit.runtime.task import CLOCK, Task
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
+from streamkit.task.align import decode_clock
+from streamkit.task.task import CLOCK, Task
 from streamkit.testing.memory.partition import MemoryPartition, Outcome, StoredBatch
 from tests.simulation import reference
 from tests.simulation.network import AuditedTransactions

@@ -2,8 +2,9 @@
 
 import asyncio
 
-from streamkit.kafka.ports import Guarantee, TopicSpec
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from tests.simulation.scenario import stream
 from tests.simulation.world import World
 

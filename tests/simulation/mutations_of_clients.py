@@ -7,7 +7,8 @@ import msgspec
 
 from streamkit.kafka import assignor
 from streamkit.kafka.assignor import Claim, Decision
-from streamkit.kafka.ports import Commit, StageTasks
+from streamkit.kafka.ports import StageTasks
+from streamkit.model.commit import Commit
 from streamkit.runtime import assign
 from streamkit.runtime.retire import Retirement
 from streamkit.testing.memory import groups

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from streamkit.runtime.careful import Careful
-from streamkit.runtime.counts import DEAD_LETTERS
-from streamkit.runtime.ingest import FetchedIntake
 from streamkit.state.record_layer import RecordLayer
 from streamkit.state.timers import TimerCells
 from streamkit.state.values import ValueFormat
+from streamkit.task.careful import Careful
+from streamkit.task.counts import DEAD_LETTERS
+from streamkit.task.ingest import FetchedIntake
 
 
 def undone_record_keeps_its_state(patch: Any) -> None:

@@ -4,23 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamkit.errors import DataRefused
-from streamkit.kafka.ports import Commit
-from streamkit.kafka.records import FetchedBatch
-from streamkit.runtime import agree, assign, commit, fetched, lost, restore, tail
+from streamkit.model.commit import Commit
+from streamkit.model.records import FetchedBatch
+from streamkit.runtime import agree, assign, lost, restore, tail
 from streamkit.runtime.agent import Agent
-from streamkit.runtime.chain import RecordFailed
-from streamkit.runtime.commit import Committer, Frozen
-from streamkit.runtime.emit import Outbox
-from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.ingest import FetchedIntake, Intake
+from streamkit.runtime.commit import Committer
+from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.restore import Restoring
-from streamkit.runtime.routes import Routes
 from streamkit.runtime.tail import Tail
-from streamkit.runtime.task import Task
 from streamkit.state.committed import CommittedRows
 from streamkit.state.memory import MemoryStore
 from streamkit.state.task_state import TaskState
+from streamkit.task import fetched, span_end
+from streamkit.task.chain import RecordFailed
+from streamkit.task.emit import Outbox
+from streamkit.task.failures import Failures, Verdict
+from streamkit.task.ingest import FetchedIntake, Intake
+from streamkit.task.span_end import FrozenSpan
+from streamkit.task.task import Task
 from streamkit.testing.memory.batch import MemoryBatch
 
 
@@ -67,11 +69,11 @@ def generation_kept_in_doubt(patch: Any) -> None:
         self._is_transactional = True
         await recover(self)
 
-    async def nothing(_self: Routes) -> bool:
+    async def nothing(_self: OutputTopics) -> bool:
         return False  # to ask takes time in which late positions arrive
 
     patch(Agent, "_recover", broken)
-    patch(Routes, "look_again", nothing)
+    patch(OutputTopics, "look_again", nothing)
 
 
 def changelogs_beside_the_results(patch: Any) -> None:
@@ -80,7 +82,7 @@ def changelogs_beside_the_results(patch: Any) -> None:
     def broken(batches: Any, positions: Any, member: Any, changelogs: Any) -> Commit:
         return Commit([*batches, *changelogs], positions, member)
 
-    patch(commit, "Commit", broken)
+    patch(span_end, "Commit", broken)
 
 
 def at_most_once_from_the_record(patch: Any) -> None:
@@ -199,10 +201,10 @@ def landed_before_the_commit(patch: Any) -> None:
     """A span counts as committed while its commit is in flight."""
     write = Committer._write
 
-    async def broken(self: Committer, commit: Any, frozen: list[Frozen]) -> None:
-        for part in frozen:
+    async def broken(self: Committer, span: FrozenSpan) -> None:
+        for part in span.parts:
             part.task.landed(part.positions, part.clock, part.span)
-        await write(self, commit, frozen)
+        await write(self, span)
 
     patch(Committer, "_write", broken)
 

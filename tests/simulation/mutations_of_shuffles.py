@@ -4,8 +4,8 @@ from typing import Any
 
 from streamkit.runtime.agent import Agent
 from streamkit.runtime.commit import Committer
-from streamkit.runtime.ingest import Intake
 from streamkit.runtime.local import HandedIntake, LocalShuffles
+from streamkit.task.ingest import Intake
 
 
 def handed_over_on_rewind(patch: Any) -> None:

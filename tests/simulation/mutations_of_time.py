@@ -10,11 +10,11 @@ from streamkit.progress import task_clock
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.task_clock import ClockState, StepTimers, TaskClock
 from streamkit.runtime import agent as agent_module
-from streamkit.runtime import task as task_module
-from streamkit.runtime.clocks import Clocks
-from streamkit.runtime.commit import Committer
-from streamkit.runtime.task import Task
 from streamkit.state.timers import Timer, TimerCells
+from streamkit.task import task as task_module
+from streamkit.task.clocks import Clocks
+from streamkit.task.span_end import SpanEnd
+from streamkit.task.task import Task
 
 MINUTE_MS = 60_000
 
@@ -130,15 +130,15 @@ def timers_fire_late(patch: Any) -> None:
 
 def announced_before_it_is_told(patch: Any) -> None:
     """A task believes that downstream knows what it never sent."""
-    announce = Committer._announce
+    announce = SpanEnd._announce
 
-    def broken(self: Committer, task: Task) -> None:
+    def broken(self: SpanEnd, task: Task) -> None:
         if task.span % 3 == 0 and task.signal_due() is not None:
             task.clock.tell()
         else:
             announce(self, task)
 
-    patch(Committer, "_announce", broken)
+    patch(SpanEnd, "_announce", broken)
 
 
 def intervals_by_the_wall_clock(patch: Any) -> None:

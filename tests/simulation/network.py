@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, TypeVar
 
-from streamkit.kafka.ports import Batch, Member, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Batch, Member
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory import MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch

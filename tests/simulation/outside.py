@@ -5,8 +5,10 @@ import contextlib
 
 from streamkit.codec.values import value_codec
 from streamkit.errors import WriterDead
-from streamkit.kafka.ports import Commit, Guarantee, Member, OutBatch, TopicSpec, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import MemoryLog
 from streamkit.testing.memory.batch import Draft
 from streamkit.testing.memory.partition import Outcome

@@ -3,8 +3,8 @@
 import sys
 
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.counts import DEAD_LETTERS
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
+from streamkit.task.counts import DEAD_LETTERS
 from streamkit.testing.virtual_time import VirtualLoop
 from streamkit.testing.watched import watched
 from tests.simulation.pipelines import Fate

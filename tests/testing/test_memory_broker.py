@@ -8,17 +8,10 @@ import pytest
 
 from streamkit.errors import BrokerUnreachable, Bug, Fenced, Retry, WriterDead
 from streamkit.kafka.assignor import Claim
-from streamkit.kafka.ports import (
-    Commit,
-    Guarantee,
-    Member,
-    MemberOptions,
-    OutBatch,
-    StageTasks,
-    TopicSpec,
-    WriterOptions,
-)
+from streamkit.kafka.ports import MemberOptions, StageTasks, WriterOptions
+from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import Fate, MemoryBroker, MemoryLog, Network, NoReply
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.groups import Phase

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from streamkit.errors import Retry
-from streamkit.kafka.ports import TopicInfo, TopicSpec
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.model.ids import Position, TopicPartition
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 from streamkit.testing.memory.client import Client
 from streamkit.testing.memory.partition import MemoryPartition
 from streamkit.testing.memory.signal import wait_any

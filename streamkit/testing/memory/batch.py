@@ -1,7 +1,7 @@
 """An output batch under construction, as strict as the real builder."""
 
 from streamkit.errors import Bug
-from streamkit.kafka.records import Headers
+from streamkit.model.records import Headers
 
 # Kafka's fixed cost of a batch, and the least a record costs beside its key, value and headers.
 BATCH_OVERHEAD_BYTES = 61

@@ -10,8 +10,9 @@ from enum import Enum
 
 from streamkit.kafka.assignor import Claim, Decision, decide
 from streamkit.kafka.group_calls import PROTOCOL, pack_claim, pack_decision
-from streamkit.kafka.ports import Member, MemberOptions
+from streamkit.kafka.ports import MemberOptions
 from streamkit.kafka.shown_member import ShownMember
+from streamkit.model.commit import Member
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.partition import Outcome, Transaction
 from streamkit.testing.memory.refusal import Code, Refused

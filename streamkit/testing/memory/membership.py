@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from streamkit.kafka.assignor import Claim, claim_of
-from streamkit.kafka.ports import Assignment, Member, MemberOptions
+from streamkit.kafka.ports import Assignment, MemberOptions
+from streamkit.model.commit import Member
 from streamkit.model.ids import TaskId
 from streamkit.testing.memory.client import Client
 from streamkit.testing.memory.groups import Group

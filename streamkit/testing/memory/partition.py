@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from enum import Enum
 
-from streamkit.kafka.records import Headers
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import Headers
 from streamkit.testing.memory.batch import Draft
 
 

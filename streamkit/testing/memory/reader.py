@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Container
 
-from streamkit.kafka.records import FetchedBatch
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch
 from streamkit.testing.memory.client import REQUEST_TIMEOUT_S, Client, judge
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import Read

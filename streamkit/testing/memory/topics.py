@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from streamkit.kafka.ports import TopicInfo, TopicSpec
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 from streamkit.testing.memory.batch import Draft, MemoryBatch
 from streamkit.testing.memory.partition import MemoryPartition
 from streamkit.testing.memory.refusal import Code, Refused

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from streamkit.kafka.ports import Member
 from streamkit.kafka.transaction_port import Identity, LastTransaction, TransactionState
+from streamkit.model.commit import Member
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.groups import Groups

@@ -6,7 +6,8 @@ from functools import partial
 from typing import NamedTuple
 
 from streamkit.errors import Bug, DataRefused, Fenced, StreamkitError, WriterDead
-from streamkit.kafka.ports import Batch, Commit, Guarantee, Member, OutBatch, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Batch, Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX, MemoryBatch
 from streamkit.testing.memory.client import Client, unanswered

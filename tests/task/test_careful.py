@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import streamkit as sk
-from streamkit.runtime import careful
+from streamkit.task import careful
 from streamkit.testing import Harness
 from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, check_running_counts, page_of

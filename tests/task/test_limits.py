@@ -1,7 +1,7 @@
 import pytest
 
-from streamkit.kafka.ports import TopicInfo
-from streamkit.runtime.limits import TopicLimits, limits_of
+from streamkit.model.topic_shape import TopicInfo
+from streamkit.task.limits import TopicLimits, limits_of
 
 KAFKA_4 = {
     "max.message.bytes": "1048588",

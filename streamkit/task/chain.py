@@ -1,7 +1,7 @@
 """chain: the stage's operators as nested plain calls, run over a slice of records.
 
-Before this step `runtime/ingest.py` found the task and the decoder; after it the results stand in the outbox
-(`runtime/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
+Before this step `task/ingest.py` found the task and the decoder; after it the results stand in the outbox
+(`task/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,16 +12,16 @@ import msgspec
 from streamkit.codec.naming import type_name
 from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, line_of, said
 from streamkit.graph.stage import Input, Stage
-from streamkit.kafka.records import LogRecord
+from streamkit.model.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
 from streamkit.operators.step import Code, Fire, Held, Push, Step, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
-from streamkit.runtime.align import DECODE, WATERMARKS, TimersLeft, head_of
-from streamkit.runtime.time_rules import TimeRules
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
+from streamkit.task.align import DECODE, WATERMARKS, TimersLeft, head_of
+from streamkit.task.time_rules import TimeRules
 
 # Runs records through a chain, in order. Raises RecordFailed at the first record on which the chain raised: those
 # before it are done, those after it are not.

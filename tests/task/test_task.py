@@ -7,14 +7,15 @@ import pytest
 
 import streamkit as sk
 from streamkit.errors import Bug
-from streamkit.kafka.ports import Assignment, Member
+from streamkit.kafka.ports import Assignment
+from streamkit.model.commit import Member
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.assign import _follows as follows
-from streamkit.runtime.counts import DEAD_LETTERS
-from streamkit.runtime.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
+from streamkit.task.counts import DEAD_LETTERS
+from streamkit.task.task import ALLOWED, Condemned, Life, Restored, Task
 from streamkit.testing import Harness
 from tests.operators.scope import writing_to
 from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing

@@ -11,12 +11,12 @@ from types import CodeType, TracebackType
 import msgspec
 
 from streamkit.errors import EncodeError, Misconfigured, is_raised_by_us, line_of, printable, said
-from streamkit.kafka.records import Headers, LogRecord, Unreadable
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.align import DECODE, STATE
-from streamkit.runtime.emit import NO_HEADERS, Lane
-from streamkit.runtime.task import Condemned
+from streamkit.model.records import Headers, LogRecord, Unreadable
 from streamkit.state.timers import Timer
+from streamkit.task.align import DECODE, STATE
+from streamkit.task.emit import NO_HEADERS, Lane
+from streamkit.task.task import Condemned
 
 # A header holds at most this much of a message, and of a traceback: there the end is what tells.
 MESSAGE_CHARACTERS_MAX = 1000

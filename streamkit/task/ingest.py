@@ -1,7 +1,7 @@
 """ingest: records on their way into a task, cut into slices that the loop can afford.
 
-Before this step `runtime/poll.py` fetched committed bytes; after it `runtime/chain.py` runs each slice. What cannot
-be decoded or processed goes to `runtime/failures.py`.
+Before this step `runtime/poll.py` fetched committed bytes; after it `task/chain.py` runs each slice. What cannot
+be decoded or processed goes to `task/failures.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from operator import attrgetter
 
 from streamkit.errors import EncodeError, Misconfigured
-from streamkit.kafka.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.progress.channels import Status
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.runtime.align import STATE, TIMERS_AT_ONCE, begin_slice, end_slice
-from streamkit.runtime.careful import guarded
-from streamkit.runtime.chain import Paused, RecordFailed, failed_behind
-from streamkit.runtime.counts import RECORDS_IN
-from streamkit.runtime.failures import Failures, Verdict
-from streamkit.runtime.fetched import FetchedRecords
-from streamkit.runtime.task import Condemned, Task
+from streamkit.task.align import STATE, TIMERS_AT_ONCE, begin_slice, end_slice
+from streamkit.task.careful import guarded
+from streamkit.task.chain import Paused, RecordFailed, failed_behind
+from streamkit.task.counts import RECORDS_IN
+from streamkit.task.failures import Failures, Verdict
+from streamkit.task.fetched import FetchedRecords
+from streamkit.task.task import Condemned, Task
 
 
 class Intake(ABC):

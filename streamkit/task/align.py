@@ -1,7 +1,7 @@
 """align: event time in the walk of a record: timestamps are read, watermarks advance, timers come due.
 
-Before this step `runtime/ingest.py` took records out of a batch; the statements made here run in the same loop as the
-steps of `runtime/chain.py`, ahead of them. What time has passed is told downstream by `runtime/commit.py`, as signals.
+Before this step `task/ingest.py` took records out of a batch; the statements made here run in the same loop as the
+steps of `task/chain.py`, ahead of them. What time has passed is told downstream by `task/span_end.py`, as signals.
 
 A record is processed before the event time that it brings: what it makes due fires before the record behind it.
 """
@@ -19,8 +19,8 @@ from streamkit.operators.step import Code
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.source_clock import SourceClock, SourceState
 from streamkit.progress.task_clock import ClockState, TaskClock
-from streamkit.runtime.hearsay import listener
-from streamkit.runtime.time_rules import TimeRules
+from streamkit.task.hearsay import listener
+from streamkit.task.time_rules import TimeRules
 
 # The name that stands for what happens before the chain: bytes to a value and its time.
 DECODE = "decode"

@@ -17,16 +17,16 @@ from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
 from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.progress.writers import Writers
-from streamkit.runtime.align import encode_clock, open_clock, signal_due
-from streamkit.runtime.careful import Careful
-from streamkit.runtime.chain import Chain, TaskScope, bind
-from streamkit.runtime.clocks import Clocks
-from streamkit.runtime.identity import PlanIdentity
-from streamkit.runtime.singly import Singly
-from streamkit.runtime.time_rules import TimeRules
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
 from streamkit.state.timers import Timer
+from streamkit.task.align import encode_clock, open_clock, signal_due
+from streamkit.task.careful import Careful
+from streamkit.task.chain import Chain, TaskScope, bind
+from streamkit.task.clocks import Clocks
+from streamkit.task.identity import PlanIdentity
+from streamkit.task.singly import Singly
+from streamkit.task.time_rules import TimeRules
 
 # (task, store, timer) -> whether the timer was condemned, and is set aside now.
 SetTimerAside = Callable[["Task", str, Timer], bool]

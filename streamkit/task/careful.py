@@ -15,11 +15,11 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import NamedTuple
 
-from streamkit.kafka.records import Headers
+from streamkit.model.records import Headers
 from streamkit.operators.step import Held
 from streamkit.progress.task_clock import TaskClock
-from streamkit.runtime.emit import Lane
 from streamkit.state.task_state import TaskState
+from streamkit.task.emit import Lane
 
 # So many records and timers without a failure, and the next one is not expected soon: going back costs about as much as
 # being careful for this long.

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from streamkit.runtime import align
-from streamkit.runtime.ingest import Intake
+from streamkit.task import align
+from streamkit.task.ingest import Intake
 from streamkit.testing import Harness
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing
 

@@ -1,6 +1,6 @@
 """emit: results, already encoded, into one open batch per output partition of the span.
 
-Before this step the chain produced key bytes, value bytes and a timestamp; after it `runtime/commit.py` takes all
+Before this step the chain produced key bytes, value bytes and a timestamp; after it `task/span_end.py` takes all
 batches and commits them. Nothing is sent before the commit: under exactly-once nobody could read it earlier.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from streamkit.errors import EncodeError
-from streamkit.kafka.ports import Batch, OutBatch, Writer
-from streamkit.kafka.records import Headers
+from streamkit.model.commit import Batch, Batches, OutBatch
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.keys import KafkaPartitions, KeyMap
+from streamkit.model.records import Headers
 from streamkit.operators.step import Code
-from streamkit.runtime.limits import TopicLimits
 from streamkit.state.budget import Cache
+from streamkit.task.limits import TopicLimits
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ RECORD_OVERHEAD_BYTES = 128
 class Lane:
     """The open batches of one output topic, one per partition, and the full ones before them."""
 
-    def __init__(self, topic: str, partitions: int, writer: Writer, limits: TopicLimits) -> None:
+    def __init__(self, topic: str, partitions: int, batches: Batches, limits: TopicLimits) -> None:
         self.topic = topic
         # What a broker takes as a timestamp. Shuffles carry any event time: their broker goes by its own clock.
         self.earliest, self.latest = MIN_TIME, MAX_TIME
@@ -40,7 +40,7 @@ class Lane:
         self.batches: list[Batch | None] = [None] * partitions
         self.counts = [0] * partitions
         self.full: list[OutBatch] = []
-        self._writer = writer
+        self._source = batches
         self.learn(limits)
         # Partitions whose records stay in this worker: see `runtime/local.py`.
         self._doors: set[int] = set()
@@ -49,8 +49,8 @@ class Lane:
         """Go by these rules from the next batch on."""
         self.limits = limits
         # Batches stay below the broker's default; a single record may be as large as its topic allows.
-        self.record_bytes_max = limits.record_bytes_max or self._writer.batch_bytes_max
-        self.batch_bytes_max = min(self.record_bytes_max, self._writer.batch_bytes_max)
+        self.record_bytes_max = limits.record_bytes_max or self._source.batch_bytes_max
+        self.batch_bytes_max = min(self.record_bytes_max, self._source.batch_bytes_max)
 
     def begin_span(self, now_ms: int) -> None:
         """Know from now on what is too old and what too far ahead."""
@@ -113,7 +113,7 @@ class Lane:
         if timestamp < self._kept_from:
             self._warn(timestamp)
         self._put_aside(partition)
-        batch = self._writer.batch(self.batch_bytes_max)
+        batch = self._source.batch(self.batch_bytes_max)
         batch.append(0, timestamp, key, value, headers)
         self.batches[partition] = batch
         self.counts[partition] = 1
@@ -210,9 +210,9 @@ class Lane:
 class Outbox:
     """All output of the open span, of every task of the worker."""
 
-    def __init__(self, writer: Writer, limits: Mapping[str, TopicLimits] | None = None) -> None:
+    def __init__(self, batches: Batches, limits: Mapping[str, TopicLimits] | None = None) -> None:
         """`limits` are the rules of the topics; one without rules is taken for a Kafka 4 topic with its defaults."""
-        self._writer = writer
+        self._source = batches
         self._limits = limits or {}
         self._lanes: dict[str, Lane] = {}
         self._sinks: dict[str, KafkaPartitions] = {}
@@ -240,7 +240,7 @@ class Outbox:
         lane = self._lanes.get(topic)
         if lane is None:
             limits = self._limits.get(topic, TopicLimits())
-            lane = self._lanes[topic] = Lane(topic, partitions, self._writer, limits)
+            lane = self._lanes[topic] = Lane(topic, partitions, self._source, limits)
         return lane
 
     def append_code(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Code:

@@ -2,12 +2,12 @@
 
 A broker refuses a whole batch for one record that breaks a rule of its topic, and with it the commit of every task of the
 worker. So the rules are read when a worker starts (`runtime/prepare.py`) and again after a refusal, and
-`runtime/emit.py` judges each record by them: the pipeline's error policy then deals with that record alone.
+`task/emit.py` judges each record by them: the pipeline's error policy then deals with that record alone.
 """
 
 import msgspec
 
-from streamkit.kafka.ports import TopicInfo
+from streamkit.model.topic_shape import TopicInfo
 
 # What a batch needs beside its records, generously: the topic's limit counts it too.
 BATCH_HEAD_BYTES = 128

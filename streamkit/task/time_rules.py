@@ -5,7 +5,7 @@ import msgspec
 from streamkit.config import Settings
 from streamkit.graph.plan import Plan
 from streamkit.progress.writers import Writers
-from streamkit.runtime.clocks import Clocks
+from streamkit.task.clocks import Clocks
 
 
 class TimeRules(msgspec.Struct, frozen=True):

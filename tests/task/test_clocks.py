@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import streamkit as sk
 from streamkit.model.event_time import ingestion_time
 from streamkit.progress.channels import Status
-from streamkit.runtime.clocks import ProcessingTime
+from streamkit.task.clocks import ProcessingTime
 from streamkit.testing import Harness
 from streamkit.windows import Window, tumbling
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from streamkit.runtime.task import Condemned, Kind, Task
+from streamkit.task.task import Condemned, Kind, Task
 
 log = structlog.get_logger()
 

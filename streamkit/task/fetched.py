@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import chain as join
 from itertools import islice, takewhile
 
-from streamkit.kafka.records import FetchedBatch, LogRecord, Unreadable
+from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 
 
 class FetchedRecords:

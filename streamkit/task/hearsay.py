@@ -14,7 +14,7 @@ from streamkit.errors import Misconfigured
 from streamkit.model.ids import KEY_GROUPS
 from streamkit.model.signal import EndOfInput
 from streamkit.progress.task_clock import TaskClock
-from streamkit.runtime.time_rules import TimeRules
+from streamkit.task.time_rules import TimeRules
 
 log = structlog.get_logger()
 

@@ -1,7 +1,7 @@
 """failures: what happens to a record that cannot be read or processed, by the pipeline's policy.
 
 On the spot: nothing of the record has an effect, because it failed before it could have one or because its task is careful
-(`runtime/careful.py`) and has undone it. Then it is set aside and the loop goes on, or what came before it is committed and
+(`task/careful.py`) and has undone it. Then it is set aside and the loop goes on, or what came before it is committed and
 the task waits at it. Else the whole span is dropped and read again carefully; a record that is to be set aside is
 condemned, and not run a second time.
 """
@@ -14,16 +14,16 @@ import structlog
 from streamkit.config import Settings
 from streamkit.errors import DataRefused, EncodeError, Misconfigured, UserCodeError, said
 from streamkit.graph.policy import ErrorPolicy
-from streamkit.kafka.records import LogRecord, Unreadable
 from streamkit.model.ids import TopicPartition
+from streamkit.model.records import LogRecord, Unreadable
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.runtime.align import DECODE, STATE, WATERMARKS
-from streamkit.runtime.chain import RecordFailed, failing_step
-from streamkit.runtime.counts import DEAD_LETTERS
-from streamkit.runtime.failure_log import FailureLog
-from streamkit.runtime.letters import Letters, reason_of
-from streamkit.runtime.task import Condemned, Place, Task, Wait
 from streamkit.state.timers import Timer
+from streamkit.task.align import DECODE, STATE, WATERMARKS
+from streamkit.task.chain import RecordFailed, failing_step
+from streamkit.task.counts import DEAD_LETTERS
+from streamkit.task.failure_log import FailureLog
+from streamkit.task.letters import Letters, reason_of
+from streamkit.task.task import Condemned, Place, Task, Wait
 
 log = structlog.get_logger()
 

@@ -4,13 +4,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamkit.errors import EncodeError
-from streamkit.kafka.ports import Guarantee, WriterOptions
+from streamkit.kafka.ports import WriterOptions
+from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions, ShufflePartitions, kafka_partition
 from streamkit.operators.fused import fuse_push
 from streamkit.operators.step import Code
-from streamkit.runtime.emit import CLOCKS_MS, Outbox
-from streamkit.runtime.limits import TopicLimits
+from streamkit.task.emit import CLOCKS_MS, Outbox
+from streamkit.task.limits import TopicLimits
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 
 NOW = 1_600_000_000_000

@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.errors import EncodeError, line_of
-from streamkit.runtime import failure_log
-from streamkit.runtime.letters import reason_of
 from streamkit.runtime.status import worker_status
+from streamkit.task import failure_log
+from streamkit.task.letters import reason_of
 from streamkit.telemetry.metrics import WorkerMetrics
 from streamkit.testing import Harness
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, page_of
-from tests.runtime.test_careful import Refusing, refusing
+from tests.task.test_careful import Refusing, refusing
 
 MORE = "more failed in the same step"
 
