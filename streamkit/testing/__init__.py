@@ -1,5 +1,6 @@
 """Running pipelines without a cluster: the harness for unit tests, the in-memory log, a local broker."""
 
-from streamkit.testing.harness import Harness, Received
+from streamkit.testing.harness import Harness
+from streamkit.testing.received import Received
 
 __all__ = ["Harness", "Received"]

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-import msgspec
 import structlog
 
 from streamkit.codec.values import key_codec, value_codec
@@ -43,7 +42,16 @@ from streamkit.state.budget import MemoryBudget
 from streamkit.task.task import Task
 from streamkit.testing.harness_worker import HarnessWorker
 from streamkit.testing.memory import MemoryBroker, MemoryLog
-from streamkit.testing.names import require_source, require_topic, require_windows
+from streamkit.testing.names import (
+    name_of,
+    require_not_negative,
+    require_plan,
+    require_source,
+    require_topic,
+    require_windows,
+    require_worker,
+)
+from streamkit.testing.received import Received, committed, said_of_unread
 from streamkit.testing.virtual_disk import VirtualDisk
 from streamkit.testing.virtual_time import VirtualLoop, in_process
 from streamkit.windows.look import OpenWindow, open_windows
@@ -53,17 +61,6 @@ R = TypeVar("R")
 
 # How long, in virtual time, a pipeline may take to work off what was sent to it.
 PATIENCE_S = 300.0
-
-
-class Received(msgspec.Struct, frozen=True):
-    """One committed record of a topic, decoded."""
-
-    key: Any
-    value: Any
-    timestamp: int
-    partition: int
-    offset: int
-    headers: Mapping[str, bytes | None]
 
 
 class Harness:
@@ -81,7 +78,7 @@ class Harness:
         **settings: Any,
     ) -> None:
         """`start` is the processing time at which it begins: milliseconds, or a datetime with a time zone."""
-        self._plan = pipeline.plan()
+        self._plan = require_plan(pipeline)
         configs = topic_configs or {}
         for topic in configs:
             require_topic(self._plan, topic)
@@ -121,7 +118,7 @@ class Harness:
         finally:
             self.close()
         if unread:
-            raise AssertionError(_unread(unread))
+            raise AssertionError(said_of_unread(unread))
 
     def close(self) -> None:
         """Stop everything; called at the end of a `with` block."""
@@ -140,15 +137,15 @@ class Harness:
 
     def send(self, topic: Topic[V], *values: V, key: Any = None, timestamp: int | None = None) -> None:
         """Write records to a source topic, all with this key."""
-        require_source(self._plan, topic.name)
+        require_source(self._plan, name_of(topic))
         encode = value_codec(topic.value_type).encode
         key_bytes = None if key is None else key_codec(topic.key_type).encode(key)
         for value in values:
-            self.send_bytes(topic.name, encode(value), key=key_bytes, timestamp=timestamp)
+            self.send_bytes(topic, encode(value), key=key_bytes, timestamp=timestamp)
 
     def send_bytes(
         self,
-        topic: str,
+        topic: str | Topic[Any],
         value: bytes | None,
         *,
         key: bytes | None = None,
@@ -156,6 +153,7 @@ class Harness:
         headers: Headers | None = None,
     ) -> None:
         """Write one record as it is, for instance one that cannot be decoded."""
+        topic = topic if isinstance(topic, str) else name_of(topic)
         require_topic(self._plan, topic)
         self._sent += 1  # two records of one moment still have an order
         now = self._now_ms() + self._sent % 1000
@@ -173,43 +171,13 @@ class Harness:
 
     def records(self, topic: Topic[Any]) -> list[Received]:
         """As `read`, with keys, timestamps and headers."""
-        require_topic(self._plan, topic.name)
+        require_topic(self._plan, name_of(topic))
         decode, decode_key = value_codec(topic.value_type).decode, key_codec(topic.key_type).decode
-        return self._do(self._records(topic.name, decode, decode_key))
+        return self._do(committed(self._log, self._read_from, topic.name, decode, decode_key))
 
     def dead_letters(self) -> list[Received]:
         """Records that were set aside since the last call, with their reason in the headers."""
-        return self._do(self._records(self._plan.dead_letter_topic, lambda value: value, lambda key: key))
-
-    async def _records(
-        self, topic: str, decode: Callable[[bytes], Any], decode_key: Callable[[bytes], Any]
-    ) -> list[Received]:
-        count = (await self._log.admin().partitions([topic])).get(topic, 0)
-        partitions = [TopicPartition(topic, index) for index in range(count)]
-        ends = await self._log.admin().end_offsets(partitions, committed=True)
-        reader = self._log.reader(committed=True)
-        found: list[Received] = []
-        at = {partition: self._read_from.get(partition, 0) for partition in partitions}
-        for partition, offset in at.items():
-            reader.seek(partition, offset)
-        while any(at[partition] < ends[partition] for partition in partitions):
-            for batch in await reader.poll(1.0):
-                at[batch.partition] = batch.next_offset
-                found += [
-                    Received(
-                        key=None if record.key is None else decode_key(record.key),
-                        value=None if record.value is None else decode(record.value),
-                        timestamp=record.timestamp,
-                        partition=batch.partition.partition,
-                        offset=record.offset,
-                        headers=dict(record.headers),
-                    )
-                    for record in batch.records
-                    if record.offset >= batch.first_offset
-                ]
-        await reader.close()
-        self._read_from |= at
-        return sorted(found, key=lambda record: (record.partition, record.offset))
+        return self._do(committed(self._log, self._read_from, self._plan.dead_letter_topic))
 
     # -- time and trouble -----------------------------------------------------------------------------------------
 
@@ -222,10 +190,11 @@ class Harness:
 
         With `event_time` the pipeline then works until it has come to rest, as in `run`.
         """
+        require_not_negative("the time that passes", seconds)
         self._do(asyncio.sleep(seconds))
         if event_time is None:
             return
-        promises = {topic.name: to for topic, to in event_time.items()}
+        promises = {name_of(topic): to for topic, to in event_time.items()}
         for topic in promises:
             require_source(self._plan, topic)
         for task in self._running():
@@ -256,16 +225,19 @@ class Harness:
 
     def crash(self, worker: int = 0) -> None:
         """Kill a worker as `kill -9` does; its disk stays, its open transaction is left to be fenced."""
+        require_worker(self.workers, worker)
         self._kill(self.workers[worker])
         self.workers[worker].stores.crash()
 
     def restart(self, worker: int = 0) -> None:
         """Start a crashed worker again, on the same disk and under the same name; waits until it has its tasks."""
+        require_worker(self.workers, worker)
         self._start(self.workers[worker])
         self._do(self._until(self._is_settled))
 
     def scale(self, workers: int) -> None:
         """Have this many workers: the last ones stop cleanly, or new ones join."""
+        require_not_negative("the number of workers", workers)
         while len(self.workers) > workers:
             self._do(_stop(self.workers.pop()))
         while len(self.workers) < workers:
@@ -275,7 +247,7 @@ class Harness:
 
     def change_pipeline(self, pipeline: Pipeline) -> None:
         """Deploy another version: every worker stops cleanly and starts again with this pipeline."""
-        self._plan = pipeline.plan()
+        self._plan = require_plan(pipeline)
         for worker in self.workers:
             self._do(_stop(worker))
             self._start(worker)
@@ -365,16 +337,6 @@ def _milliseconds(start: int | datetime | None) -> int:
     if start is None:
         return int(time.time() * 1000)
     return start if isinstance(start, int) else as_milliseconds(start)
-
-
-def _unread(letters: list[Received]) -> str:
-    """What a test is told about the dead letters that it did not ask for."""
-    first = {name: (content or b"").decode(errors="replace") for name, content in letters[0].headers.items()}
-    return (
-        f"{len(letters)} dead letter{'s' if len(letters) > 1 else ''} that nobody has read; "
-        f'the first failed in step "{first.get("streamkit.step", "")}": {first.get("streamkit.error", "")}\n'
-        "  hint    a test that expects them reads them: harness.dead_letters()"
-    )
 
 
 def _keep_quiet() -> bool:

@@ -1,10 +1,62 @@
-"""Names that a test may use of a pipeline: a wrong one is an error that lists the right ones, and never an empty answer."""
+"""What a test may ask of a harness: a wrong name or number is an error that says what is right, and never an empty answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
+from typing import Any
 
 from streamkit.errors import Misconfigured
+from streamkit.graph.pipeline import Pipeline
 from streamkit.graph.plan import Plan
+from streamkit.model.topic import Topic
 from streamkit.windows.step import WindowStep
+
+
+def require_plan(pipeline: Pipeline) -> Plan:
+    """The plan of what is a pipeline.
+
+    Raises:
+        Misconfigured: it is something else.
+    """
+    if not isinstance(pipeline, Pipeline):
+        raise Misconfigured(
+            f"the harness runs a pipeline, and got {pipeline!r}",
+            hint="give it what sk.pipeline(...) returned",
+        )
+    return pipeline.plan()
+
+
+def name_of(topic: Topic[Any]) -> str:
+    """The name of what is a topic: its types are needed, so that a name alone is not enough.
+
+    Raises:
+        Misconfigured: it is something else.
+    """
+    if not isinstance(topic, Topic):
+        raise Misconfigured(
+            f"a topic is wanted here, and not {topic!r}", hint="give it what sk.topic(...) returned"
+        )
+    return topic.name
+
+
+def require_worker(workers: Sized, number: int) -> None:
+    """Refuse the number of a worker that the harness does not have.
+
+    Raises:
+        Misconfigured: with the numbers that there are.
+    """
+    if not 0 <= number < len(workers):
+        raise Misconfigured(
+            f"there is no worker {number}", hint=f"the harness has {len(workers)}, counted from 0"
+        )
+
+
+def require_not_negative(what: str, number: float) -> None:
+    """Refuse less than nothing.
+
+    Raises:
+        Misconfigured: it is.
+    """
+    if number < 0:
+        raise Misconfigured(f"{what} cannot be {number}", hint="give 0 or more")
 
 
 def require_source(plan: Plan, topic: str) -> None:

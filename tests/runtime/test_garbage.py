@@ -14,8 +14,7 @@ from streamkit.kafka.record_batches import Chunk
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import FetchedBatch
 from streamkit.task.counts import DEAD_LETTERS
-from streamkit.testing import Harness
-from streamkit.testing.harness import Received
+from streamkit.testing import Harness, Received
 from streamkit.testing.memory.partition import Read
 from streamkit.testing.memory.reader import MemoryReader
 from tests.kafka.test_careful import made, record

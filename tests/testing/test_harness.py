@@ -94,3 +94,31 @@ def test_a_step_without_windows_is_refused_with_those_that_have_some(step, probl
         assert problem in refused.value.problem
         assert refused.value.hint == "steps with windows are: per_minute"
         assert [each.contents for each in harness.windows("per_minute")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("ask", "problem"),
+    [
+        (lambda harness: harness.read("counts"), "a topic is wanted here, and not 'counts'"),
+        (lambda harness: harness.send("views", View("a")), "a topic is wanted here, and not 'views'"),
+        (lambda harness: harness.advance(event_time={"views": 5}), "a topic is wanted here"),
+        (lambda harness: harness.advance(-5), "the time that passes cannot be -5"),
+        (lambda harness: harness.crash(7), "there is no worker 7"),
+        (lambda harness: harness.restart(-1), "there is no worker -1"),
+        (lambda harness: harness.scale(-1), "the number of workers cannot be -1"),
+        (lambda harness: harness.change_pipeline(None), "the harness runs a pipeline, and got None"),
+    ],
+)
+def test_what_the_harness_cannot_do_is_refused_with_what_it_can(ask, problem):
+    with Harness(counting()) as harness, pytest.raises(Misconfigured) as refused:
+        ask(harness)
+    assert problem in refused.value.problem
+    assert refused.value.hint
+
+
+def test_bytes_are_sent_to_a_topic_or_to_its_name():
+    with Harness(counting()) as harness:
+        harness.send_bytes(VIEWS, b'{"page":"a"}', key=b"k")
+        harness.send_bytes("views", b'{"page":"a"}', key=b"k")
+        harness.run()
+        assert len(harness.read(COUNTS)) == 2
