@@ -7,9 +7,7 @@ come in time. A window closes, and sends its result on, when event time has pass
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import minutes, seconds
 from streamkit.testing import Harness
-from streamkit.windows import Window, tumbling
 
 
 class Click(msgspec.Struct):
@@ -27,18 +25,18 @@ class PageMinute(msgspec.Struct):
     clicks: int
 
 
-def page_minute(page: str, window: Window, clicks: int) -> PageMinute:
+def page_minute(page: str, window: sk.Window, clicks: int) -> PageMinute:
     """What goes on when a window closes: called with the key, the window and the count."""
     return PageMinute(page, f"{window.start_time:%H:%M}", clicks)
 
 
-clicks = sk.topic("clicks", Click, time="at", late=seconds(5))
+clicks = sk.topic("clicks", Click, time="at", late=sk.seconds(5))
 page_minutes = sk.topic("page-minutes", PageMinute)
 counting = sk.pipeline("clicks-by-minute")
 (
     counting.read(clicks)
     .key_by(lambda click: click.page)
-    .window(tumbling(minutes(1)))
+    .window(sk.tumbling(sk.minutes(1)))
     .count(into=page_minute)
     .write(page_minutes)
 )

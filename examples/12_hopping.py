@@ -3,9 +3,7 @@
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import minutes, seconds
 from streamkit.testing import Harness
-from streamkit.windows import Window, hopping
 
 
 class Request(msgspec.Struct):
@@ -24,7 +22,7 @@ class Slowest(msgspec.Struct):
     took_ms: int
 
 
-def slowest(server: str, window: Window, took_ms: int) -> Slowest:
+def slowest(server: str, window: sk.Window, took_ms: int) -> Slowest:
     """Made of the key, the window and the largest value in it."""
     return Slowest(server, f"{window.end_time:%M:%S}", took_ms)
 
@@ -35,7 +33,7 @@ watching = sk.pipeline("watching")
 (
     watching.read(requests)
     .key_by(lambda request: request.server)
-    .window(hopping(minutes(1), seconds(20)))
+    .window(sk.hopping(sk.minutes(1), sk.seconds(20)))
     .max(lambda request: request.took_ms, into=slowest)
     .write(peaks)
 )

@@ -6,9 +6,7 @@ They move with the records, so nothing is cut in two at a full minute. With emit
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import seconds
 from streamkit.testing import Harness
-from streamkit.windows import Window, sliding
 
 
 class Payment(msgspec.Struct):
@@ -27,7 +25,7 @@ class Alarm(msgspec.Struct):
     amount: int
 
 
-def total(card: str, window: Window, amount: int) -> Alarm:
+def total(card: str, window: sk.Window, amount: int) -> Alarm:
     """Both ends belong to the window."""
     return Alarm(card, window.max_timestamp, amount)
 
@@ -38,7 +36,7 @@ guard = sk.pipeline("guard")
 (
     guard.read(payments)
     .key_by(lambda payment: payment.card)
-    .window(sliding(seconds(10)))
+    .window(sk.sliding(sk.seconds(10)))
     .sum(lambda payment: payment.amount, into=total, emit="update")
     .filter(lambda alarm: alarm.amount > 500)
     .write(alarms)

@@ -6,9 +6,7 @@ A click between two sessions that turns up late makes one of them: sessions grow
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import seconds
 from streamkit.testing import Harness
-from streamkit.windows import Window, session
 
 
 class Click(msgspec.Struct):
@@ -26,18 +24,18 @@ class Visit(msgspec.Struct):
     clicks: int
 
 
-def visit(user: str, window: Window, clicks: int) -> Visit:
+def visit(user: str, window: sk.Window, clicks: int) -> Visit:
     """A session ends one gap after its last record."""
     return Visit(user, (window.end - window.start) / 1000 - 30, clicks)
 
 
-clicks = sk.topic("clicks", Click, time="at", late=seconds(60))
+clicks = sk.topic("clicks", Click, time="at", late=sk.seconds(60))
 visits = sk.topic("visits", Visit)
 visiting = sk.pipeline("visiting")
 (
     visiting.read(clicks)
     .key_by(lambda click: click.user)
-    .window(session(seconds(30)))
+    .window(sk.session(sk.seconds(30)))
     .count(into=visit)
     .write(visits)
 )

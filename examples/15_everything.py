@@ -7,7 +7,6 @@ import msgspec
 
 import streamkit as sk
 from streamkit.testing import Harness
-from streamkit.windows import DeltaTrigger, everything
 
 
 class Usage(msgspec.Struct):
@@ -24,7 +23,7 @@ billing = sk.pipeline("billing")
 (
     billing.read(usage)
     .key_by(lambda used: used.customer)
-    .window(everything(), trigger=DeltaTrigger(100, lambda last, used: used.meter - last.meter))
+    .window(sk.everything(), trigger=sk.DeltaTrigger(100, lambda last, used: used.meter - last.meter))
     .sum(lambda used: used.price)
     .write(bills)
 )

@@ -4,7 +4,6 @@ import msgspec
 
 import streamkit as sk
 from streamkit.testing import Harness
-from streamkit.windows import Window, WindowContext, WindowProcess, counting
 
 
 class Reading(msgspec.Struct):
@@ -14,10 +13,12 @@ class Reading(msgspec.Struct):
     degrees: float
 
 
-class Mean(WindowProcess[str, Reading, float]):
+class Mean(sk.WindowProcess[str, Reading, float]):
     """Sees all elements of a window when it fires."""
 
-    def process(self, key: str, window: Window, elements: list[Reading], ctx: WindowContext[float]) -> None:  # noqa: ARG002
+    def process(
+        self, key: str, window: sk.Window, elements: list[Reading], ctx: sk.WindowContext[float]
+    ) -> None:
         """Send on their mean."""
         ctx.emit(sum(each.degrees for each in elements) / len(elements))
 
@@ -26,8 +27,8 @@ readings = sk.topic("readings", Reading)
 means, moving = sk.topic("means", float), sk.topic("moving-means", float)
 weather = sk.pipeline("weather")
 by_sensor = weather.read(readings).key_by(lambda reading: reading.sensor)
-by_sensor.window(counting(3)).process(Mean(), name="mean_of_three").write(means)
-by_sensor.window(counting(3, slide=1)).process(Mean(), name="moving_mean").write(moving)
+by_sensor.window(sk.counting(3)).process(Mean(), name="mean_of_three").write(means)
+by_sensor.window(sk.counting(3, slide=1)).process(Mean(), name="moving_mean").write(moving)
 
 
 def main() -> None:

@@ -6,9 +6,7 @@
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import days, hours
 from streamkit.testing import Harness
-from streamkit.windows import Window, cumulating
 
 HOUR_MS = 3_600_000
 
@@ -27,7 +25,7 @@ class SoFar(msgspec.Struct):
     amount: int
 
 
-def so_far(_: str, window: Window, amount: int) -> SoFar:
+def so_far(_: str, window: sk.Window, amount: int) -> SoFar:
     """All windows of a day have the same start."""
     return SoFar(f"{window.end_time:%d %H:%M}", amount)
 
@@ -37,7 +35,7 @@ revenue = sk.topic("revenue", SoFar)
 business = sk.pipeline("business")
 (
     business.read(sales)
-    .window_all(cumulating(days(1), hours(6)))
+    .window_all(sk.cumulating(sk.days(1), sk.hours(6)))
     .sum(lambda sale: sale.amount, into=so_far)
     .write(revenue)
 )

@@ -6,9 +6,7 @@ What comes later still goes to the topic `late` as it was. Without one it is cou
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import seconds
 from streamkit.testing import Harness
-from streamkit.windows import Window, tumbling
 
 
 class Vote(msgspec.Struct):
@@ -26,7 +24,7 @@ class Result(msgspec.Struct):
     from_ms: int
 
 
-def result(party: str, window: Window, votes: int) -> Result:
+def result(party: str, window: sk.Window, votes: int) -> Result:
     """The last one of a window is the one that counts."""
     return Result(party, votes, window.start)
 
@@ -37,7 +35,7 @@ election = sk.pipeline("election")
 (
     election.read(votes)
     .key_by(lambda vote: vote.party)
-    .window(tumbling(seconds(10)), lateness=seconds(20), late=too_late)
+    .window(sk.tumbling(sk.seconds(10)), lateness=sk.seconds(20), late=too_late)
     .count(into=result)
     .write(results)
 )

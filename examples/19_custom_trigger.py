@@ -6,9 +6,7 @@
 import msgspec
 
 import streamkit as sk
-from streamkit.model.duration import minutes
 from streamkit.testing import Harness
-from streamkit.windows import Decision, Trigger, TriggerContext, Window, tumbling
 
 
 class Order(msgspec.Struct):
@@ -19,27 +17,29 @@ class Order(msgspec.Struct):
     amount: int
 
 
-class EarlyIfLarge(Trigger[Order]):
+class EarlyIfLarge(sk.Trigger[Order]):
     """Fires once when the amount passes 1000, and again at the end of the window."""
 
     state_type = int
 
-    def on_record(self, value: Order, timestamp: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
+    def on_record(
+        self, value: Order, timestamp: int, window: sk.Window, ctx: sk.TriggerContext
+    ) -> sk.Decision:
         """Count along; the timer for the end is set again at every record, which changes nothing."""
         ctx.add_event_timer(window.max_timestamp)
         before = ctx.state or 0
         ctx.state = before + value.amount
-        return Decision.FIRE if before <= 1000 < ctx.state else Decision.CONTINUE
+        return sk.Decision.FIRE if before <= 1000 < ctx.state else sk.Decision.CONTINUE
 
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> Decision:  # noqa: ARG002
+    def on_event_time(self, time: int, window: sk.Window, ctx: sk.TriggerContext) -> sk.Decision:
         """The end of the window."""
-        return Decision.FIRE
+        return sk.Decision.FIRE
 
 
 orders, sums = sk.topic("orders", Order, time="at"), sk.topic("sums", int)
 trade = sk.pipeline("trade")
 by_shop = trade.read(orders).key_by(lambda order: order.shop)
-windows = by_shop.window(tumbling(minutes(1)), trigger=EarlyIfLarge())
+windows = by_shop.window(sk.tumbling(sk.minutes(1)), trigger=EarlyIfLarge())
 windows.sum(lambda order: order.amount, to=int).write(sums)
 
 

@@ -7,14 +7,6 @@ import msgspec
 
 import streamkit as sk
 from streamkit.testing import Harness
-from streamkit.windows import (
-    DeltaEvictor,
-    DeltaTrigger,
-    Window,
-    WindowContext,
-    WindowProcess,
-    everything,
-)
 
 
 class Position(msgspec.Struct):
@@ -25,10 +17,12 @@ class Position(msgspec.Struct):
     metres: int
 
 
-class Speed(WindowProcess[str, Position, int]):
+class Speed(sk.WindowProcess[str, Position, int]):
     """Metres per second over the elements that are left."""
 
-    def process(self, key: str, window: Window, elements: list[Position], ctx: WindowContext[int]) -> None:  # noqa: ARG002
+    def process(
+        self, key: str, window: sk.Window, elements: list[Position], ctx: sk.WindowContext[int]
+    ) -> None:
         """First and last position are enough."""
         first, last = elements[0], elements[-1]
         ctx.emit((last.metres - first.metres) // max(last.second - first.second, 1))
@@ -42,7 +36,9 @@ def distance(one: Position, other: Position) -> float:
 positions, speeds = sk.topic("positions", Position), sk.topic("speeds", int)
 traffic = sk.pipeline("traffic")
 by_car = traffic.read(positions).key_by(lambda position: position.car)
-moving = by_car.window(everything(), trigger=DeltaTrigger(49, distance), evictor=DeltaEvictor(101, distance))
+moving = by_car.window(
+    sk.everything(), trigger=sk.DeltaTrigger(49, distance), evictor=sk.DeltaEvictor(101, distance)
+)
 moving.process(Speed()).write(speeds)
 
 

@@ -1,41 +1,115 @@
 """Stateful, exactly-once stream processing over Kafka, in plain Python.
 
-Reading order: `graph/pipeline.py` is what users write, `graph/plan.py` what it becomes, `task/` what becomes of a
-record, `runtime/agent.py` the loop that runs tasks, `runtime/commit.py` the moment that makes it exactly once,
-`kafka/ports.py` what it asks of a log.
+    import streamkit as sk
+
+    pipeline = sk.pipeline("counting")
+    views = pipeline.read(sk.topic("views", View))
+    views.key_by(lambda view: view.page).count().write(sk.topic("counts", int))
+
+All that a pipeline is written with is here. `streamkit.testing` has the harness for unit tests, and `streamkit --help`
+tells how to run, deploy and look after pipelines. The rest of the package is how it works, and may change.
 """
 
-from streamkit.config import Settings
+from streamkit.config import Security, Settings
+from streamkit.errors import StreamkitError
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.policy import dead_letter, fail, skip
 from streamkit.graph.stream import Keyed, Stream
-from streamkit.model.duration import minutes, seconds
+from streamkit.model.duration import days, hours, milliseconds, minutes, seconds
+from streamkit.model.event_time import WatermarkGenerator, ingestion_time, punctuated
 from streamkit.model.topic import Topic, topic
 from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator, Timer
 from streamkit.state.views import MapState, ValueState, map_of, value
+from streamkit.windows import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    Decision,
+    DeltaEvictor,
+    DeltaTrigger,
+    EventTimeTrigger,
+    Evictor,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    TimeEvictor,
+    TimeoutTrigger,
+    Trigger,
+    TriggerContext,
+    Window,
+    WindowContext,
+    WindowProcess,
+    counting,
+    cumulating,
+    everything,
+    hopping,
+    session,
+    sliding,
+    tumbling,
+    window_value,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aggregator",
     "Context",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
+    "Decision",
+    "DeltaEvictor",
+    "DeltaTrigger",
+    "EventTimeTrigger",
+    "Evictor",
     "Keyed",
     "MapState",
     "Operator",
     "Pipeline",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "Security",
     "Settings",
     "Stream",
+    "StreamkitError",
+    "TimeEvictor",
+    "TimeoutTrigger",
     "Timer",
     "Topic",
+    "Trigger",
+    "TriggerContext",
     "ValueState",
+    "WatermarkGenerator",
+    "Window",
+    "WindowContext",
+    "WindowProcess",
+    "counting",
+    "cumulating",
+    "days",
     "dead_letter",
+    "everything",
     "fail",
+    "hopping",
+    "hours",
+    "ingestion_time",
     "map_of",
+    "milliseconds",
     "minutes",
     "pipeline",
+    "punctuated",
     "seconds",
+    "session",
     "skip",
+    "sliding",
     "topic",
+    "tumbling",
     "value",
+    "window_value",
 ]
+
+
+def __dir__() -> list[str]:
+    """What a user writes; the packages behind it are not for them."""
+    return sorted(__all__)

@@ -9,8 +9,6 @@ import msgspec
 
 import streamkit as sk
 from examples.nexmark.events import bids
-from streamkit.model.duration import seconds
-from streamkit.windows import Window, session
 
 
 class UserSession(msgspec.Struct, frozen=True):
@@ -22,7 +20,7 @@ class UserSession(msgspec.Struct, frozen=True):
     end: int
 
 
-def ended(bidder: int, window: Window, count: int) -> UserSession:
+def ended(bidder: int, window: sk.Window, count: int) -> UserSession:
     """What is known of a session when it is over."""
     return UserSession(bidder, count, window.start, window.end)
 
@@ -32,7 +30,7 @@ pipeline = sk.pipeline("nexmark-q11")
 (
     pipeline.read(bids, until="latest")
     .key_by(lambda bid: bid.bidder, key_type=int, name="bidder")
-    .window(session(seconds(10)))
+    .window(sk.session(sk.seconds(10)))
     .count(into=ended)
     .write(results)
 )

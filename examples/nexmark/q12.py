@@ -11,8 +11,6 @@ import msgspec
 
 import streamkit as sk
 from examples.nexmark.events import bids
-from streamkit.model.duration import seconds
-from streamkit.windows import Window, tumbling
 
 
 class UserBids(msgspec.Struct, frozen=True):
@@ -24,7 +22,7 @@ class UserBids(msgspec.Struct, frozen=True):
     end: int
 
 
-def seen(bidder: int, window: Window, count: int) -> UserBids:
+def seen(bidder: int, window: sk.Window, count: int) -> UserBids:
     """What is known of a user when the clock has passed the window."""
     return UserBids(bidder, count, window.start, window.end)
 
@@ -34,7 +32,7 @@ pipeline = sk.pipeline("nexmark-q12")
 (
     pipeline.read(bids)
     .key_by(lambda bid: bid.bidder, key_type=int, name="bidder")
-    .window(tumbling(seconds(10), time="processing"))
+    .window(sk.tumbling(sk.seconds(10), time="processing"))
     .count(into=seen)
     .write(results)
 )

@@ -12,8 +12,6 @@ import msgspec
 
 import streamkit as sk
 from examples.nexmark.events import bids
-from streamkit.model.duration import seconds
-from streamkit.windows import Window, hopping, tumbling
 
 
 class HotItem(msgspec.Struct, frozen=True):
@@ -25,7 +23,7 @@ class HotItem(msgspec.Struct, frozen=True):
     end: int
 
 
-def counted(auction: int, window: Window, count: int) -> list[HotItem]:
+def counted(auction: int, window: sk.Window, count: int) -> list[HotItem]:
     """What is known of an auction when a window closes: for itself it is the hottest."""
     return [HotItem(auction, count, window.start, window.end)]
 
@@ -42,13 +40,13 @@ pipeline = sk.pipeline("nexmark-q5")
 counts = (
     pipeline.read(bids, until="latest")
     .key_by(lambda bid: bid.auction, key_type=int, name="auction")
-    .window(hopping(seconds(10), seconds(2)))
+    .window(sk.hopping(sk.seconds(10), sk.seconds(2)))
     .count(into=counted)
 )
 (
     counts.key_by(lambda items: items[0].start, key_type=int, name="start")
     .window(
-        tumbling(seconds(2))
+        sk.tumbling(sk.seconds(2))
     )  # results have the time of their window's last millisecond: those of one meet again
     .reduce(hottest)
     .flat_map(lambda items: items, to=HotItem, name="each")

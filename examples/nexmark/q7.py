@@ -10,8 +10,6 @@ import msgspec
 
 import streamkit as sk
 from examples.nexmark.events import Bid, bids
-from streamkit.model.duration import seconds
-from streamkit.windows import Window, tumbling
 
 
 class HighestBid(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Highest(sk.Aggregator[Bid, list[Bid], list[Bid]]):
         return accumulator
 
 
-def rows(_key: str, window: Window, highest: list[Bid]) -> list[HighestBid]:
+def rows(_key: str, window: sk.Window, highest: list[Bid]) -> list[HighestBid]:
     """The answer of a window."""
     return [HighestBid(bid.auction, bid.bidder, bid.price, bid.at, window.end) for bid in highest]
 
@@ -52,7 +50,7 @@ results = sk.topic("nexmark-q7", HighestBid)
 pipeline = sk.pipeline("nexmark-q7")
 (
     pipeline.read(bids, until="latest")
-    .window_all(tumbling(seconds(10)))
+    .window_all(sk.tumbling(sk.seconds(10)))
     .aggregate(Highest(), into=rows)
     .flat_map(lambda each: each, to=HighestBid, name="each")
     .write(results)

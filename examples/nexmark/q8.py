@@ -12,8 +12,6 @@ import msgspec
 
 import streamkit as sk
 from examples.nexmark.events import Auction, Person, auctions, persons
-from streamkit.model.duration import seconds
-from streamkit.windows import Window, WindowContext, WindowProcess, tumbling
 
 
 class NewSeller(msgspec.Struct, frozen=True):
@@ -25,11 +23,11 @@ class NewSeller(msgspec.Struct, frozen=True):
     end: int
 
 
-class NewSellers(WindowProcess[int, Person | Auction, NewSeller]):
+class NewSellers(sk.WindowProcess[int, Person | Auction, NewSeller]):
     """Joins a person with the auctions of the same window."""
 
     def process(
-        self, key: int, window: Window, elements: list[Person | Auction], ctx: WindowContext[NewSeller]
+        self, key: int, window: sk.Window, elements: list[Person | Auction], ctx: sk.WindowContext[NewSeller]
     ) -> None:
         """One answer, however many auctions there are."""
         if any(isinstance(each, Auction) for each in elements):
@@ -52,4 +50,4 @@ pipeline = sk.pipeline("nexmark-q8")
 registered = pipeline.read(persons, until="latest").map(as_either, name="registered")
 opened = pipeline.read(auctions, until="latest").map(as_either, name="opened")
 per_person = registered.union(opened).key_by(person_of, name="person")
-per_person.window(tumbling(seconds(10))).process(NewSellers()).write(results)
+per_person.window(sk.tumbling(sk.seconds(10))).process(NewSellers()).write(results)

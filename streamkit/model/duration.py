@@ -41,7 +41,7 @@ def to_ms(duration: timedelta, *, of: str = "a duration") -> int:
     if not isinstance(duration, timedelta):
         raise InvalidPipeline(
             f"{of} is a duration, got {duration!r}",
-            hint="write seconds(5), minutes(1) or a datetime.timedelta",
+            hint="write sk.seconds(5), sk.minutes(1) or a datetime.timedelta",
         )
     whole, rest = divmod(duration, _MILLISECOND)
     if rest:
@@ -58,6 +58,6 @@ def above_zero_ms(duration: timedelta, *, of: str) -> int:
     length = to_ms(duration, of=of)
     if length <= 0:
         raise InvalidPipeline(
-            f"{of} is {duration}, and must be above zero", hint="write for example minutes(1)"
+            f"{of} is {duration}, and must be above zero", hint="write for example sk.minutes(1)"
         )
     return length

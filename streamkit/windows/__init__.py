@@ -30,7 +30,7 @@ from streamkit.windows.triggers import (
     Trigger,
     TriggerContext,
 )
-from streamkit.windows.window import Window, decode_namespace, encode_namespace
+from streamkit.windows.window import Window
 
 __all__ = [
     "ContinuousEventTimeTrigger",
@@ -53,8 +53,6 @@ __all__ = [
     "WindowProcess",
     "counting",
     "cumulating",
-    "decode_namespace",
-    "encode_namespace",
     "everything",
     "hopping",
     "session",

@@ -281,7 +281,7 @@ def _own_gap(gap: Callable[[Any], timedelta], value: Any) -> int:
         return above_zero_ms(gap(value), of="the gap of a session")
     except InvalidPipeline as error:
         raise UserCodeError(
-            error.problem, hint="the function given to session() returns seconds(5) or the like"
+            error.problem, hint="the function given to sk.session() returns sk.seconds(5) or the like"
         ) from error
 
 

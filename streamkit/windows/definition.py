@@ -146,7 +146,7 @@ def windowing(
     if not isinstance(assigner, Assigner):
         raise InvalidPipeline(
             f"window() takes windows, got {assigner!r}",
-            hint="write for example window(tumbling(minutes(1)))",
+            hint="write for example window(sk.tumbling(sk.minutes(1)))",
         )
     lateness_ms = 0 if lateness is None else to_ms(lateness, of="the lateness of a window")
     _require_lateness(assigner, lateness_ms, has_lateness=lateness is not None or sends_late)
@@ -211,7 +211,7 @@ def _require_trigger(assigner: Assigner, trigger: Trigger[Any] | None) -> None:
     if isinstance(assigner, Counting | Sliding):
         raise InvalidPipeline(
             f"{assigner.definition} cannot have another trigger",
-            hint='everything() and tumbling() take any trigger; sliding windows also know emit="update"',
+            hint='sk.everything() and sk.tumbling() take any trigger; sliding windows also know emit="update"',
         )
     if isinstance(assigner, Session) and not trigger.can_merge:
         raise InvalidPipeline(
@@ -229,5 +229,5 @@ def _require_evictor(assigner: Assigner, evictor: Evictor[Any] | None) -> None:
         )
     if isinstance(assigner, Counting | Sliding):
         raise InvalidPipeline(
-            f"{assigner.definition} cannot have an evictor", hint="everything() and tumbling() can"
+            f"{assigner.definition} cannot have an evictor", hint="sk.everything() and sk.tumbling() can"
         )

@@ -12,8 +12,6 @@ from streamkit.windows import (
     Window,
     counting,
     cumulating,
-    decode_namespace,
-    encode_namespace,
     everything,
     hopping,
     session,
@@ -21,7 +19,7 @@ from streamkit.windows import (
     tumbling,
 )
 from streamkit.windows.assigners import Aligned, Cumulating, Hopping, Tumbling
-from streamkit.windows.window import EVERYTHING, bounded
+from streamkit.windows.window import EVERYTHING, bounded, decode_namespace, encode_namespace
 
 TIMES = st.integers(MIN_TIME, MAX_TIME)
 
