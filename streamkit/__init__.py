@@ -20,6 +20,7 @@ from streamkit.model.event_time import WatermarkGenerator, ingestion_time, punct
 from streamkit.model.topic import Topic, topic
 from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator, Timer
+from streamkit.serving import run, serve
 from streamkit.state.views import MapState, ValueState, map_of, value
 from streamkit.windows import (
     ContinuousEventTimeTrigger,
@@ -99,7 +100,9 @@ __all__ = [
     "minutes",
     "pipeline",
     "punctuated",
+    "run",
     "seconds",
+    "serve",
     "session",
     "skip",
     "sliding",

@@ -53,7 +53,16 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 async def run_worker(plan: Plan, settings: Settings) -> Ending | None:
-    """Run one worker of a pipeline until it is told to stop, or until a bounded pipeline has finished.
+    """Run one worker of a pipeline, alone in its process: as `work`, until SIGTERM or Ctrl-C."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    asked = asyncio.Event()
+    # From the first moment on: a worker that is told to stop while it starts ends as well as any other.
+    with stop_signals(asked.set, lambda: os._exit(130), settings.drain_timeout_s):
+        return await work(plan, settings, asked)
+
+
+async def work(plan: Plan, settings: Settings, asked: asyncio.Event) -> Ending | None:
+    """Run one worker of a pipeline until it is `asked` to stop, or until a bounded pipeline has finished.
 
     Returns:
         What became of a bounded pipeline; None if it has not finished, or never does.
@@ -62,23 +71,19 @@ async def run_worker(plan: Plan, settings: Settings) -> Ending | None:
         BrokerUnreachable: no broker answers.
         Misconfigured, Bug: a person must act.
     """
-    gc.set_threshold(*GC_THRESHOLDS)
-    asked = asyncio.Event()
-    # From the first moment on: a worker that is told to stop while it starts ends as well as any other.
-    with stop_signals(asked.set, lambda: os._exit(130), settings.drain_timeout_s):
-        cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
-        if not await wait_for_broker(cluster.connect, settings, asked):
-            return None
-        try:
-            before = await finished(plan, cluster)
-            if before is not None:
-                return Ending(before, was_finished=True)
-            while await _live(plan, settings, cluster, asked):
-                pass
-            after = None if asked.is_set() else await finished(plan, cluster, has_just_run=True)
-            return None if after is None else Ending(after, was_finished=False)
-        finally:
-            await cluster.close()
+    cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
+    if not await wait_for_broker(cluster.connect, settings, asked):
+        return None
+    try:
+        before = await finished(plan, cluster)
+        if before is not None:
+            return Ending(before, was_finished=True)
+        while await _live(plan, settings, cluster, asked):
+            pass
+        after = None if asked.is_set() else await finished(plan, cluster, has_just_run=True)
+        return None if after is None else Ending(after, was_finished=False)
+    finally:
+        await cluster.close()
 
 
 async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asyncio.Event) -> bool:

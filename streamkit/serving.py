@@ -1,0 +1,51 @@
+"""Workers started from Python: in a script, or beside whatever else an event loop serves."""
+
+import asyncio
+import importlib
+from types import ModuleType
+from typing import Any
+
+from streamkit.config import Settings
+from streamkit.graph.pipeline import Pipeline
+
+
+def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
+    """Run a worker of a pipeline until Ctrl-C, SIGTERM, or the end of bounded input.
+
+    `settings` are taken as they are; without them they come from `STREAMKIT_*` variables, and from what is `given` by
+    name: `sk.run(pipeline, brokers="kafka:9092", state_dir="state")`.
+
+    Raises:
+        StreamkitError: a person must act; its text says how.
+    """
+    uvloop = importlib.import_module("uvloop")
+    uvloop.run(_worker().run_worker(pipeline.plan(), settings or Settings.load(**given)))
+
+
+async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
+    """Run a worker in the event loop that is there, until it is cancelled or bounded input has ended; `run` says more.
+
+    A cancelled worker finishes its span, commits it and leaves the group within `drain_timeout_s`. Signals are left to
+    whoever owns the loop. Code that holds the loop holds the worker up, too; a step that does so for longer than
+    `processing_max_s` ends the process.
+
+    Raises:
+        StreamkitError: a person must act; its text says how.
+    """
+    settings = settings or Settings.load(**given)
+    asked = asyncio.Event()
+    working = asyncio.create_task(_worker().work(pipeline.plan(), settings, asked), name=pipeline.name)
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        asked.set()
+        await asyncio.wait([working], timeout=settings.drain_timeout_s)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+        raise
+
+
+def _worker() -> ModuleType:
+    """The runtime with Kafka's client, which a module that only defines pipelines need not wait for."""
+    return importlib.import_module("streamkit.runtime.worker")
