@@ -1,5 +1,5 @@
 # One way in and home: a person and CI type the same line, `make test`.
-# Needs Python 3.11 or newer, Java 17 and Maven (the tests start their own Kafka); the rest is installed into .venv.
+# Needs Python 3.11 or newer; the rest is installed into .venv, a Java for the Kafka of the tests included.
 
 PYTHON ?= python3
 SEEDS  ?= 10000

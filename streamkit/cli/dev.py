@@ -47,7 +47,7 @@ def dev(
 ) -> None:
     """Start a real Kafka on this machine and keep it until Ctrl-C. Its data goes with it.
 
-    A container if Docker has the image, else local JVMs; the first time, Maven brings Kafka's jars. It listens on
+    A container if Docker has the image, else local JVMs; the first time Kafka's jars are fetched. It listens on
     127.0.0.1 alone.
     """
     if address := os.environ.get(BROKERS_VARIABLE):

