@@ -2,7 +2,8 @@
 
 An encoder writes what it is given, whatever the declared type; only a reader would notice. To compare the class costs a
 few nanoseconds. Where it is another one, the bytes are read back: what comes back is of the type, whatever it was. What is
-inside a value of the right class is not looked at.
+inside a value of the right class is not looked at on its way to a topic, but for floats (`codec/floats.py`); state is read
+back whole, except where the class says all (`state/values.py`).
 """
 
 import dataclasses
@@ -10,11 +11,14 @@ from collections.abc import Callable
 from typing import Any, get_origin
 
 import msgspec
+from msgspec import inspect
 
 from streamkit.codec.codec import DECODE_ERRORS, ENCODE_ERRORS, Codec
 from streamkit.codec.naming import without_none
 
-_PLAIN = (bool, int, float, str, bytes, list, tuple, set, frozenset)
+# Classes without parts: a value of one is what its type says, if the type says no more than the class.
+_WITHOUT_PARTS = (bool, int, float, str, bytes)
+_PLAIN = (*_WITHOUT_PARTS, list, tuple, set, frozenset)
 
 
 def exact_class(value_type: Any) -> type | None:
@@ -25,6 +29,15 @@ def exact_class(value_type: Any) -> type | None:
         return None
     is_record = issubclass(found, msgspec.Struct) or dataclasses.is_dataclass(found)
     return found if is_record or found in _PLAIN else None
+
+
+def plain_class(value_type: Any) -> type | None:
+    """The class whose values are of a type for sure; None where one has parts, or bounds, that could be wrong."""
+    inner, _ = without_none(value_type)
+    if inner not in _WITHOUT_PARTS:
+        return None
+    is_bare = inspect.type_info(value_type) in (inspect.type_info(inner), inspect.type_info(inner | None))
+    return inner if is_bare else None
 
 
 def checking(codec: Codec, refuse: Callable[[Any, Exception], Exception]) -> Callable[[Any], None]:

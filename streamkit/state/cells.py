@@ -7,7 +7,7 @@ A value is kept as the object that was put. Whoever changes it in place must put
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
@@ -18,7 +18,7 @@ from streamkit.state.budget import RowSize
 from streamkit.state.keys import KEY_AT, StateKeys, WindowKeys, map_key_prefix, split_map_key
 from streamkit.state.map_keys import EVERYTHING, KeyRange, key_range, map_key_format
 from streamkit.state.spec import StoreSpec
-from streamkit.state.values import ENCODE_ERRORS, ValueFormat, shown, unwritable
+from streamkit.state.values import ENCODE_ERRORS, ValueFormat, unwritable
 
 # Encoded map keys per prefix: which entries of a map a span has changed.
 Touched = dict[bytes, dict[bytes, None]]
@@ -107,10 +107,11 @@ class ValueCells:
         """Add what this span changed to `rows`, in the order of the first change, and begin the next span.
 
         Raises:
-            EncodeError: a value cannot be written; the span cannot be committed.
+            EncodeError: a value cannot be written, or not be read back; the span cannot be committed.
         """
         cache, keys = self.cache, self._keys
-        header, pack, exact = self._format.header, self._format.pack, self._format.exact
+        form = self._format
+        header, pack, plain, read_back = form.header, form.pack, form.plain, form.read_back
         deleted = []
         key = None
         try:
@@ -120,9 +121,13 @@ class ValueCells:
                     deleted.append(key)
                     rows[keys[key]] = None
                 else:
-                    rows[keys[key]] = data = header + pack(value)
-                    if type(value) is not exact and exact is not None:
-                        self._format.require_type(shown(key), data)
+                    packed = pack(value)
+                    rows[keys[key]] = header + packed
+                    if type(value) is not plain:
+                        try:
+                            read_back(packed)
+                        except BaseException as error:
+                            raise form.not_of_its_type(key, error) from error
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, key, error) from error
         for key in islice(self.dirty, SAMPLES):
@@ -132,7 +137,7 @@ class ValueCells:
             del cache[key]
 
     def require_storable(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
-        """Refuse rows of this store that the changelog would not take, or that could not be read again.
+        """Refuse rows of this store that the changelog would not take.
 
         Raises:
             EncodeError: with the store and the key in it.
@@ -269,9 +274,10 @@ class MapCells:
         """Add what this span changed to `rows`, and which entries of which map to `touched`.
 
         Raises:
-            EncodeError: a value cannot be written; the span cannot be committed.
+            EncodeError: a value cannot be written, or not be read back; the span cannot be committed.
         """
-        header, pack, exact = self._format.header, self._format.pack, self._format.exact
+        form = self._format
+        header, pack, plain, read_back = form.header, form.pack, form.plain, form.read_back
         removed = []
         key = b""
         try:
@@ -286,19 +292,18 @@ class MapCells:
                         removed.append((key, encoded))
                         rows[prefix + encoded] = None
                     else:
-                        rows[prefix + encoded] = data = header + pack(value)
-                        if type(value) is not exact and exact is not None:
-                            self._format.require_type(shown(key), data)
+                        packed = pack(value)
+                        rows[prefix + encoded] = header + packed
+                        if type(value) is not plain:
+                            try:
+                                read_back(packed)
+                            except BaseException as error:
+                                raise form.not_of_its_type(key, error) from error
                 self._row.see(len(encoded) + len(rows[prefix + encoded] or b""))  # the last stands for all
         except ENCODE_ERRORS as error:
             raise unwritable(self._spec, key, error) from error
         self._dirty.clear()
-        for key, encoded in removed:  # the tombstone in the rows says it from now on
-            entries = self._cache[key]
-            del entries[encoded]
-            if not entries and key not in self._whole:
-                del self._cache[key]
-        self._size -= len(removed)
+        self._drop(removed)
 
     def require_storable(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
         """As `ValueCells.require_storable`."""
@@ -349,6 +354,15 @@ class MapCells:
         if changed is None:
             changed = self._dirty[key] = {}
         changed[encoded] = None
+
+    def _drop(self, removed: Collection[tuple[bytes, bytes]]) -> None:
+        """Forget entries of which the tombstone in the rows speaks from now on."""
+        for key, encoded in removed:
+            entries = self._cache[key]
+            del entries[encoded]
+            if not entries and key not in self._whole:
+                del self._cache[key]
+        self._size -= len(removed)
 
     def _load_whole(self, key: bytes) -> dict[bytes, Any]:
         if key in self._whole:

@@ -2,6 +2,9 @@
 
 Reading is typed, so bytes that do not fit the declared type are noticed here and nowhere later. A value written by
 an older version of the pipeline is decoded to plain builtins, taken through the upcasters and converted.
+
+A value is read back when it is written, so that one which is not of its type is an error of the record that set it. If one
+is found later all the same, an older release has kept it: that is an error of the record which reads it.
 """
 
 from collections.abc import Callable
@@ -9,8 +12,16 @@ from typing import Any
 
 import msgspec
 
-from streamkit.codec.exact import exact_class
-from streamkit.errors import EncodeError, InvalidPipeline, Misconfigured, StateCorrupt
+from streamkit.codec.exact import plain_class
+from streamkit.errors import (
+    DecodeError,
+    EncodeError,
+    InvalidPipeline,
+    Misconfigured,
+    StateCorrupt,
+    is_of_the_record,
+    said,
+)
 from streamkit.state.spec import StoreSpec
 
 # One byte carries the version.
@@ -32,10 +43,10 @@ class ValueFormat:
     """How the values of one store are written and read.
 
     A value's bytes are `header + pack(value)`; the write path joins them itself, because a call costs more than
-    packing an integer.
+    packing an integer. It also has `read_back` try what it has packed, except for values of the class `plain`.
     """
 
-    __slots__ = ("_decode", "_spec", "_version", "exact", "header", "pack")
+    __slots__ = ("_spec", "_version", "header", "pack", "plain", "read_back")
 
     def __init__(self, spec: StoreSpec) -> None:
         """Check what can be checked before the first value.
@@ -52,9 +63,9 @@ class ValueFormat:
         self.pack: Callable[[Any], bytes] = _pack
         self._version = spec.version
         self._spec = spec
-        self._decode: Callable[[bytes], Any] = _typed_decoder(spec)
-        # The class that values have, if there is one: others are read back before they are kept.
-        self.exact = exact_class(spec.value_type)
+        # Reads what `pack` has written; raises if it is not of the declared type.
+        self.read_back: Callable[[bytes], Any] = _typed_decoder(spec)
+        self.plain = plain_class(spec.value_type)
 
     def encode(self, value: Any) -> bytes:
         """The bytes of `value`.
@@ -72,19 +83,20 @@ class ValueFormat:
 
         Raises:
             StateCorrupt: the bytes were not written by `encode`.
+            DecodeError: they are of this version, and not of the declared type.
             Misconfigured: another version of the pipeline wrote them, and this one cannot read them.
         """
         if data and data[0] == self._version:
             try:
-                return self._decode(data[1:])
+                return self.read_back(data[1:])
             except msgspec.ValidationError as error:
-                raise self._of_another_type(error, "", key) from error
+                raise DecodeError(**self._of_another_type(error, "", key)) from error
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise self._corrupt(str(error), data, key) from error
         return self._decode_older(data, key)
 
     def require_storable(self, key: bytes, data: bytes, bytes_max: int) -> None:
-        """Refuse bytes which `encode` made of a value that is too large, or not of the declared type.
+        """Refuse bytes which `encode` made of a value that is too large.
 
         Raises:
             EncodeError: with the store and the key in it.
@@ -95,23 +107,20 @@ class ValueFormat:
                 where=f"key {shown(key)}",
                 hint="keep less in one value: a map (map_of) stores each entry on its own; or raise max.message.bytes of the changelog topic",
             )
-        self.require_type(shown(key), data)
 
-    def require_type(self, key: str, data: bytes) -> None:
-        """Refuse bytes which `encode` made of a value that is not of the declared type.
+    def not_of_its_type(self, key: Any, error: BaseException) -> EncodeError:
+        """The error for a value of this key that was written and that `read_back` then refused.
 
-        Raises:
-            EncodeError: with the store and the key in it.
+        A constructor of the user's may be at work there, and raise anything.
         """
-        try:
-            self.decode(data)
-        except (Misconfigured, StateCorrupt) as error:
-            raise EncodeError(
-                f'a value of store "{self._spec.name}" is not of the declared type',
-                where=f"key {key}",
-                detail=error.detail,
-                hint="set values of the type that the state was declared with",
-            ) from error
+        if not is_of_the_record(error):
+            raise error
+        return EncodeError(
+            f'a value of store "{self._spec.name}" is not of the declared type',
+            where=_where(key),
+            detail=str(error) if isinstance(error, msgspec.MsgspecError) else said(error),
+            hint="set values of the type that the state was declared with",
+        )
 
     def _decode_older(self, data: bytes, key: Any) -> Any:
         if not data or data[0] == 0:
@@ -139,15 +148,16 @@ class ValueFormat:
         try:
             return msgspec.convert(value, self._spec.value_type)
         except msgspec.ValidationError as error:
-            raise self._of_another_type(error, f" after its upcasters from version {written}", key) from error
+            when = f" after its upcasters from version {written}"
+            raise Misconfigured(**self._of_another_type(error, when, key)) from error
 
-    def _of_another_type(self, error: Exception, when: str, key: Any) -> Misconfigured:
-        return Misconfigured(
-            f'store "{self._spec.name}" holds a value of another type than declared{when}',
-            where=_where(key),
-            detail=str(error),
-            hint="after a change of the type, raise the store's version and add an upcaster for the old one",
-        )
+    def _of_another_type(self, error: Exception, when: str, key: Any) -> dict[str, str]:
+        return {
+            "problem": f'store "{self._spec.name}" holds a value of another type than declared{when}',
+            "where": _where(key),
+            "detail": str(error),
+            "hint": "after a change of the type, raise the store's version and add an upcaster for the old one",
+        }
 
     def _corrupt(self, detail: str, data: bytes, key: Any) -> StateCorrupt:
         return StateCorrupt(

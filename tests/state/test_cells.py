@@ -1,6 +1,9 @@
+import datetime as dt
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from streamkit.errors import EncodeError
@@ -59,7 +62,63 @@ def state_key(key: bytes) -> bytes:
     return PREFIXES[key] + ID + key
 
 
+class Profile(msgspec.Struct):
+    age: int = 0
+
+
+class Restless(msgspec.Struct):
+    age: int = 0
+
+    def __post_init__(self) -> None:
+        if self.age < 0:
+            sys.exit("no such age")
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    age: int
+
+
+def restless(age: int) -> Restless:
+    made = Restless()
+    made.age = age
+    return made
+
+
+# Of each a type, and a value of its class that would not be read back.
+WRONG_INSIDE = [
+    (Profile, Profile("old")),  # type: ignore[arg-type]
+    (Profile | None, Profile("old")),  # type: ignore[arg-type]
+    (Restless, restless(-1)),
+    (list[int], ["one"]),
+    (dict[str, int], {"x": "one"}),
+    (set[int], {"one"}),
+    (dict, {Frozen(1): 2}),
+    (set, {Frozen(1)}),
+    (Any, [{Frozen(1): 2}]),
+    (int | str, 1.5),
+    (dt.date, "yesterday"),
+    (Annotated[int, msgspec.Meta(ge=0)], -1),
+    (int, 1.5),
+]
+
+
 # One value per key.
+
+
+@pytest.mark.parametrize(("value_type", "wrong"), WRONG_INSIDE)
+def test_a_value_that_would_not_be_read_back_is_not_frozen(
+    rows: DictRows, value_type: Any, wrong: Any
+) -> None:
+    cells = ValueCells(StoreSpec("counts", "value", value_type), ID, PREFIXES, rows)
+    cells.put(b"a", wrong)
+    with pytest.raises(EncodeError, match='store "counts" is not of the declared type') as caught:
+        cells.freeze({})
+    assert caught.value.where == "key b'a'"
+    maps = map_cells(rows, value_type=value_type)
+    maps.put(b"a", "x", wrong)
+    with pytest.raises(EncodeError, match='store "counts" is not of the declared type') as caught:
+        maps.freeze({}, {})
+    assert caught.value.where == "key b'a'"
 
 
 def test_a_changed_value_is_frozen_once_under_its_state_key(counts: ValueCells, rows: DictRows) -> None:
@@ -123,7 +182,7 @@ def test_a_deleted_key_has_no_value_whatever_lies_below(
 
 
 def test_a_falsy_value_is_a_value(rows: DictRows) -> None:
-    cells = ValueCells(StoreSpec("counts", "value", str | int), ID, PREFIXES, rows)
+    cells = ValueCells(StoreSpec("counts", "value", str | bool | int), ID, PREFIXES, rows)
     for key, value in ((b"a", 0), (b"b", ""), (b"c", False)):
         cells.put(key, value)
     cells.freeze(rows.rows)
