@@ -5,9 +5,10 @@ from typing import Any
 
 from streamkit.codec.codec import ENCODE_ERRORS, Codec
 from streamkit.codec.exact import checking, exact_class
+from streamkit.codec.floats import find_null, float_fields, reading_back
 from streamkit.codec.naming import type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
-from streamkit.errors import EncodeError, UserCodeError
+from streamkit.errors import EncodeError, UserCodeError, said
 from streamkit.operators.fused import InlineStep
 from streamkit.operators.step import Code, Scope
 from streamkit.state.spec import StoreSpec
@@ -25,7 +26,7 @@ _ENCODE_KEY = (
     "try:",
     "    out_key = encode_key(new_key)",
     "except ENCODE_ERRORS as error:",
-    "    raise bad_key(new_key) from error",
+    "    raise bad_key(new_key, error) from error",
 )
 
 
@@ -63,16 +64,17 @@ class WriteStep(InlineStep, frozen=True):
         }
         checked, more = checked_lines(self.value_type, codec, self._unwritable_value)
         names |= more
+        read_back, more = read_back_lines(self.value_type, codec, self._unreadable_value)
+        names |= more
+        encoded = (*_ENCODE_VALUE, *read_back)
         if self.key_fn is None:
-            return Code(
-                self.name, (*checked, *_ENCODE_VALUE, "out_key = key", *out.lines), names, is_end=True
-            )
+            return Code(self.name, (*checked, *encoded, "out_key = key", *out.lines), names, is_end=True)
         names |= {
             "key_fn": self.key_fn,
             "encode_key": nullable(key_codec(self.key_type).encode),
             "bad_key": self._unwritable_key,
         }
-        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *checked, *_ENCODE_VALUE, *out.lines)
+        lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *checked, *encoded, *out.lines)
         return Code(self.name, lines, names, is_end=True)
 
     def _output(self, scope: Scope) -> Code:
@@ -83,17 +85,32 @@ class WriteStep(InlineStep, frozen=True):
         names["TIMESTAMP_HEADER"] = TIMESTAMP_HEADER
         return Code(out.step, (*_WITH_TIMESTAMP, *out.lines), names)
 
-    def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:  # noqa: ARG002 - its cause says it
-        return self._unwritable("value", value, self.value_type)
+    def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:
+        return self._unwritable("value", value, self.value_type, error)
 
-    def _unwritable_key(self, key: Any) -> EncodeError:
-        return self._unwritable("key", key, self.key_type)
+    def _unwritable_key(self, key: Any, error: Exception) -> EncodeError:
+        return self._unwritable("key", key, self.key_type, error)
 
-    def _unwritable(self, part: str, got: Any, wanted: Any) -> EncodeError:
+    def _unwritable(self, part: str, given: Any, wanted_type: Any, error: Exception) -> EncodeError:
+        got, wanted = type_name(type(given)), type_name(wanted_type)
+        where, detail = f'step "{self.name}"', said(error)
+        if got == wanted:
+            return EncodeError(
+                f'topic "{self.topic}" cannot take this {part} of type {got}', where=where, detail=detail
+            )
         return EncodeError(
-            f'topic "{self.topic}" takes a {part} of type {type_name(wanted)}, got a {type_name(type(got))}',
-            where=f'step "{self.name}"',
+            f'topic "{self.topic}" takes a {part} of type {wanted}, got a {got}',
+            where=where,
+            detail=detail,
             hint=f"convert it with map() before write(), or declare the topic with the {part} type you write",
+        )
+
+    def _unreadable_value(self, value: Any, error: Exception) -> EncodeError:
+        return EncodeError(
+            f'topic "{self.topic}" cannot take this value of type {type_name(type(value))}: it could not be read back',
+            where=f'step "{self.name}"',
+            detail=str(error),
+            hint="convert it with map() before write(); nan and infinity cannot be written as JSON, and become null",
         )
 
 
@@ -142,11 +159,15 @@ class ShuffleStep(InlineStep, frozen=True):
             hint="filter such records out before key_by, or give them a key of their own",
         )
 
-    def _unwritable_key(self, key: Any) -> EncodeError:
-        got = type_name(type(key))
+    def _unwritable_key(self, key: Any, error: Exception) -> EncodeError:
+        got, wanted = type_name(type(key)), type_name(self.key_type)
+        where, detail = f'step "{self.name}"', said(error)
+        if got == wanted:
+            return EncodeError(f"key_by cannot send on this key of type {got}", where=where, detail=detail)
         return EncodeError(
-            f"key_by expects keys of type {type_name(self.key_type)}, got a {got}",
-            where=f'step "{self.name}"',
+            f"key_by expects keys of type {wanted}, got a {got}",
+            where=where,
+            detail=detail,
             hint=f"pass key_type={got} to key_by, or annotate the return type of its function",
         )
 
@@ -169,6 +190,29 @@ def checked_lines(
     if exact is None:
         return (), {}
     return _CHECK_VALUE, {"exact": exact, "check": checking(codec, refuse)}
+
+
+def read_back_lines(
+    value_type: Any, codec: Codec, refuse: Callable[[Any, Exception], Exception]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The statements that refuse a float which JSON has no form for, and what they mention; none if there are no floats."""
+    fields = float_fields(value_type)
+    if fields == []:
+        return (), {}
+    names = {"read_back": reading_back(codec, refuse)}
+    is_there = "data is not None and " if codec.nullable else ""
+    if fields is None:
+        lines: tuple[str, ...] = (f"if {is_there}find_null(data): read_back(value, data)",)
+        return lines, {**names, "find_null": find_null}
+    floats = " + ".join(f"value{field}" for field in fields)
+    lines = (
+        "try:",
+        f"    is_odd = {is_there}({floats}) * 0.0",
+        "except Exception:",  # a value of another class, or one with something else inside
+        "    is_odd = True",
+        "if is_odd: read_back(value, data)",
+    )
+    return lines, names
 
 
 def nullable(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes | None]:

@@ -1,3 +1,6 @@
+import math
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -46,6 +49,93 @@ def test_a_value_the_topic_cannot_hold_is_an_encode_error() -> None:
     assert caught.value.problem == 'topic "texts" takes a value of type str, got a int'
     assert caught.value.where == 'step "out"'
     assert "map() before write()" in caught.value.hint
+
+
+class Price(msgspec.Struct):
+    amount: float
+    note: str | None = None
+
+
+class Sale(msgspec.Struct):
+    price: Price
+    rate: float
+
+
+@pytest.mark.parametrize(
+    ("value_type", "value"),
+    [
+        (float, math.nan),
+        (float | None, -math.inf),
+        (Price, Price(math.inf)),
+        (Price | None, Price(math.nan)),
+        (list[float], [1.0, math.nan]),
+        (list[float] | None, [1.0, math.nan]),
+        (Sale, Sale(Price(1.0), math.nan)),
+        (Sale, Sale(Price(math.inf), 1.0)),
+        (Price, Price(None)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_number_that_json_has_no_form_for_is_an_encode_error(value_type: Any, value: Any) -> None:
+    for key_fn in (None, str):
+        chain = Chain(WriteStep("out", "prices", value_type, str, key_fn))
+        with pytest.raises(EncodeError, match='topic "prices" cannot take this value of type') as caught:
+            chain.push(b"k", value, 7)
+        assert "Expected `float`, got `null`" in caught.value.detail
+        assert "nan and infinity cannot be written as JSON" in caught.value.hint
+        assert chain.scope.written == {"prices": []}
+
+
+@pytest.mark.parametrize(
+    ("value_type", "value"),
+    [
+        (float, 1.5),
+        (float | None, None),
+        (Price, Price(1.5)),
+        (Price, Price(1.5, "null")),
+        (Price, {"amount": 1.5}),
+        (Price | None, None),
+        (Sale, Sale(Price(1e308), 1e308)),
+        (list[float] | None, None),
+        (list[Price], [Price(1.5)]),
+        (dict, {"x": math.nan}),
+        (list[float | None], [math.nan]),
+    ],
+)
+def test_what_is_read_back_with_a_null_in_it_is_written(value_type: Any, value: Any) -> None:
+    chain = Chain(WriteStep("out", "prices", value_type))
+    chain.push(b"k", value, 7)
+    assert len(chain.scope.written["prices"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("value_type", "value", "cause"),
+    [
+        (str, "\ud800", "surrogates not allowed"),
+        (dict, {"a": b"x"}, "Type is not JSON serializable: bytes"),
+    ],
+)
+def test_a_value_of_the_right_type_that_cannot_be_written_says_why(
+    value_type: Any, value: Any, cause: str
+) -> None:
+    chain = Chain(WriteStep("out", "texts", value_type))
+    with pytest.raises(EncodeError) as caught:
+        chain.push(b"k", value, 7)
+    assert caught.value.problem == f'topic "texts" cannot take this value of type {value_type.__name__}'
+    assert cause in caught.value.detail
+    assert caught.value.hint == ""
+
+
+def test_a_key_of_the_right_type_that_cannot_be_written_says_why() -> None:
+    chain = Chain(WriteStep("out", "clicks", Click, str, lambda click: click.page))
+    with pytest.raises(EncodeError, match='topic "clicks" cannot take this key of type str') as caught:
+        chain.push(b"k", Click("\ud800"), 7)
+    assert "surrogates not allowed" in caught.value.detail
+    chain = Chain(shuffle())
+    with pytest.raises(EncodeError) as caught:
+        chain.push(None, Click("\ud800"), 7)
+    assert caught.value.problem == "key_by cannot send on this key of type str"
+    assert "surrogates not allowed" in caught.value.detail
+    assert caught.value.hint == ""
 
 
 def test_a_key_the_topic_cannot_hold_is_an_encode_error() -> None:
