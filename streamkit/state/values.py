@@ -3,8 +3,8 @@
 Reading is typed, so bytes that do not fit the declared type are noticed here and nowhere later. A value written by
 an older version of the pipeline is decoded to plain builtins, taken through the upcasters and converted.
 
-A value is read back when it is written, so that one which is not of its type is an error of the record that set it. If one
-is found later all the same, an older release has kept it: that is an error of the record which reads it.
+A value is read back when it is written, so that one which is not of its type is an error of the record that set it. One that
+is found later all the same is for a person: most likely its type was changed, and the version of the store was not.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,6 @@ import msgspec
 
 from streamkit.codec.exact import plain_class
 from streamkit.errors import (
-    DecodeError,
     EncodeError,
     InvalidPipeline,
     Misconfigured,
@@ -83,14 +82,13 @@ class ValueFormat:
 
         Raises:
             StateCorrupt: the bytes were not written by `encode`.
-            DecodeError: they are of this version, and not of the declared type.
-            Misconfigured: another version of the pipeline wrote them, and this one cannot read them.
+            Misconfigured: they are not of the declared type, or of a version that this pipeline cannot read.
         """
         if data and data[0] == self._version:
             try:
                 return self.read_back(data[1:])
             except msgspec.ValidationError as error:
-                raise DecodeError(**self._of_another_type(error, "", key)) from error
+                raise Misconfigured(**self._of_another_type(error, "", key)) from error
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise self._corrupt(str(error), data, key) from error
         return self._decode_older(data, key)

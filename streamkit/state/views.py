@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
 
-from streamkit.errors import Bug, DecodeError, InvalidPipeline, Misconfigured
+from streamkit.errors import Bug, InvalidPipeline, Misconfigured
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ValueFormat
@@ -274,7 +274,7 @@ def _default_maker(draft: StoreSpec, default: Any) -> Callable[[], Any]:
     data = stored.encode(default)
     try:
         copy = stored.decode(data)
-    except DecodeError as error:
+    except Misconfigured as error:
         raise InvalidPipeline(
             f"the default {default!r} is not of the declared type",
             detail=error.detail,

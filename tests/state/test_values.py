@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamkit.errors import DecodeError, EncodeError, InvalidPipeline, Misconfigured, StateCorrupt
+from streamkit.errors import EncodeError, InvalidPipeline, Misconfigured, StateCorrupt
 from streamkit.state.spec import StoreSpec
 from streamkit.state.values import ValueFormat
 
@@ -102,7 +102,7 @@ def test_a_value_of_a_newer_pipeline_is_not_read() -> None:
 
 
 def test_a_changed_type_without_a_new_version_is_noticed() -> None:
-    with pytest.raises(DecodeError, match='store "totals" holds a value of another type') as caught:
+    with pytest.raises(Misconfigured, match='store "totals" holds a value of another type') as caught:
         ValueFormat(spec(int)).decode(ValueFormat(spec(str)).encode("a"), b"ann")
     assert caught.value.where == "key b'ann'"
     assert "upcaster" in caught.value.hint
