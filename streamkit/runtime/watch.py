@@ -139,7 +139,7 @@ class Watch:
     def _write_down(self, hold: Hold, now_s: float) -> None:
         """Count it against what is in hand, if that was so for long; else remember where the chunk was."""
         where = hold.where
-        if where is None:
+        if where is None or not where.has_something:
             return
         if now_s - hold.where_since_s >= self._limit_s / 2:
             count = self._losses.note(where, self._limit_s, self._is_past)

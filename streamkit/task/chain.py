@@ -164,7 +164,7 @@ class _Binding:
                 self._bound[target] = fuse_push(*self._row(targets))
             else:
                 following = self.push(step.downstream)
-                self._bound[target] = named(_started(step.step, following, self._scope))
+                self._bound[target] = named(start_step(step.step, following, self._scope))
         return self._bound[target]
 
     def _row(self, targets: tuple[int, ...]) -> tuple[list[Code], Push]:
@@ -179,7 +179,7 @@ class _Binding:
         return codes, self.push(targets)
 
 
-def _started(step: Step, following: Push, scope: TaskScope) -> Push:
+def start_step(step: Step, following: Push, scope: TaskScope) -> Push:
     """A step bound to its task, which may call the user's `open`.
 
     Raises:

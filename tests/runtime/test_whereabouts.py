@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 
 import streamkit as sk
+from streamkit.model.event_time import WatermarkGenerator
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 from streamkit.testing import Harness
@@ -101,6 +102,67 @@ def test_the_held_back_result_in_hand_by_its_key_and_the_step_that_held_it() -> 
     ]
     assert seen[0] is not None
     assert seen[0].in_hand == f"the result of key b'a' that task {seen[0].task} held back"
+
+
+class Looking(WatermarkGenerator):
+    """Looks where it is whenever it is called."""
+
+    def on_record(self, value: str, timestamp: int) -> int | None:  # noqa: ARG002
+        SEEN.append(("record " + value, whereabouts(sys._getframe())))
+        return None
+
+    def on_tick(self, now_ms: int) -> int | None:  # noqa: ARG002
+        SEEN.append(("tick", whereabouts(sys._getframe())))
+        return None
+
+
+SEEN: list[tuple[str, Whereabouts | None]] = []
+OPENED: list[Whereabouts | None] = []
+
+
+def test_the_record_that_a_watermark_generator_sees_and_not_the_next_one() -> None:
+    SEEN.clear()
+    words = sk.topic("words", str, late=Looking)
+    pipeline = sk.pipeline("promised")
+    pipeline.read(words).key_by(lambda word: word).process(Waiting()).write(LENGTHS)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.send(words, "a", "b", "c")
+        harness.run()
+        harness.advance(1)
+    found = {what: where for what, where in SEEN if where is not None}
+    assert len(found) == 4
+    places = {what: (where.step, where.offset, where.in_hand) for what, where in found.items()}
+    assert places == {
+        "record a": ("watermarks", 0, "words[0]@0"),
+        "record b": ("watermarks", 1, "words[0]@1"),
+        "record c": ("watermarks", 2, "words[0]@2"),
+        "tick": ("watermarks", -1, "no record"),
+    }
+    assert not found["tick"].has_something
+
+
+class Waiting(sk.Operator[str, str, int]):
+    """Has a use for time, and looks where it is when it is opened."""
+
+    def open(self, ctx: sk.Context[str, int]) -> None:  # noqa: ARG002
+        OPENED.append(whereabouts(sys._getframe()))
+
+    def on_record(self, value: str, ctx: sk.Context[str, int]) -> None:  # noqa: ARG002
+        ctx.set_timer(10)
+
+    def on_timer(self, timer: sk.Timer, ctx: sk.Context[str, int]) -> None: ...
+
+
+def test_the_step_whose_open_is_called() -> None:
+    OPENED.clear()
+    pipeline = sk.pipeline("opened")
+    pipeline.read(WORDS).key_by(lambda word: word).process(Waiting(), name="waiting").write(LENGTHS)
+    with Harness(pipeline, partitions=1):
+        pass
+    found = OPENED[-1]
+    assert found is not None
+    assert (found.step, found.in_hand, found.has_something) == ("waiting", "no record", False)
+    assert found.task is not None
 
 
 def test_outside_of_a_pipeline_there_is_nothing_in_hand() -> None:
