@@ -3,7 +3,7 @@
     sk.dead_letter()                     set aside in a topic of its own, with the reason; the default
     sk.dead_letter(retries=3)            after three more tries
     sk.skip()                            logged and left out
-    sk.fail()                            its task stops until a person acts; the others go on
+    sk.fail()                            its task waits there and tries again; the others go on
 
 A dead letter is committed in the same transaction as everything else: never lost, never there twice.
 """

@@ -178,15 +178,9 @@ class Failures:
             if not is_undone:
                 return _run_again(task)  # what came before it can then be committed
             task.failures += 1
-            log.error(
-                "the pipeline's policy is to fail: the task waits at this record",
-                task=str(task.id),
-                at=at,
-                step=reason.step,
-                error=reason.error,
-                traceback=reason.traceback,
-            )
-        task.wait = Wait(at, reason)
+        task.wait = Wait(at, reason) if task.wait is None else task.wait.again(at, reason)
+        if self._policy.action == "fail":
+            _tell_stuck(task, task.wait)
         if is_undone:
             return Verdict.WAIT
         task.is_suspect = True
@@ -264,6 +258,24 @@ def _step(cause: BaseException) -> str:
     """The step in which a result or a timer failed; they are not decoded, so what no step raised came of their state."""
     step = failing_step(cause)
     return STATE if step == DECODE else step
+
+
+def _tell_stuck(task: Task, wait: Wait) -> None:
+    """Say what a task waits at for a person: in full at first, then shortly and more and more seldom."""
+    if wait.times & (wait.times - 1):
+        return
+    reason = wait.reason
+    fields = {"line": reason.line} if reason.line else {}
+    more = {"traceback": reason.traceback} if wait.times == 1 else {"failures": wait.times}
+    log.error(
+        "the pipeline's policy is to fail: the task waits at this record",
+        task=str(task.id),
+        at=wait.at,
+        step=reason.step,
+        error=reason.error,
+        **fields,
+        **more,
+    )
 
 
 def _acquit(task: Task) -> None:

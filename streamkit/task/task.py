@@ -93,10 +93,18 @@ class Kind(NamedTuple):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What a task waits at, and why."""
+    """What a task waits at, and why; how often in a row."""
 
     at: str
     reason: Condemned
+    times: int = 1
+
+    def again(self, at: str, reason: Condemned) -> "Wait":
+        """The next wait; it is the same one if place, step, line and class of the error are, whatever its text says."""
+        was = self.reason
+        is_same = (self.at, was.step, was.line, was.kind) == (at, reason.step, reason.line, reason.kind)
+        is_same = is_same and (bool(reason.kind) or was.error == reason.error)
+        return Wait(at, reason, self.times + 1 if is_same else 1)
 
 
 class Restored(msgspec.Struct):

@@ -119,6 +119,14 @@ def _prepare(style: LogStyle) -> list[Processor]:
     ]
 
 
+def _over_lines(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A traceback of a user's code is for reading: below its line, as that of an exception."""
+    traceback = event.pop("traceback", None)
+    if traceback:
+        event.setdefault("exception", traceback)
+    return event
+
+
 def _finish(style: LogStyle, stream: TextIO) -> list[Processor]:
     """From event to one line."""
     if style == "json":
@@ -128,10 +136,11 @@ def _finish(style: LogStyle, stream: TextIO) -> list[Processor]:
         ]
     colours = stream.isatty() and not os.environ.get("NO_COLOR")
     return [
+        _over_lines,
         structlog.dev.ConsoleRenderer(
             colors=colours,
             pad_event_to=34,
             pad_level=False,
             exception_formatter=structlog.dev.plain_traceback,
-        )
+        ),
     ]

@@ -50,6 +50,17 @@ def test_an_exception_stays_on_its_line_in_json() -> None:
     assert "ValueError: invalid literal" in json.loads(line)["exception"]
 
 
+def test_a_traceback_of_user_code_stands_below_its_line_on_the_console() -> None:
+    stream = io.StringIO()
+    configure_logs("console", stream)
+    structlog.get_logger().error(
+        "the task waits", traceback="Traceback:\n  strict.py\nValueError: no", at="a[0]@1"
+    )
+    told = stream.getvalue().splitlines()
+    assert "at=a[0]@1" in told[0]
+    assert told[1:] == ["Traceback:", "  strict.py", "ValueError: no"]
+
+
 def test_the_console_has_one_readable_line() -> None:
     stream = io.StringIO()
     configure_logs("console", stream)

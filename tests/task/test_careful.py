@@ -233,10 +233,42 @@ def test_fail_commits_what_came_before_and_says_where_it_waits():
         assert entry["at"] == "refusing.page_of.shuffle.1[0]@2"
         assert entry["step"] == "refusing"
         assert "ValueError: no bad" in entry["error"]
-        assert "on_record" in entry["traceback"]
+        assert "test_careful.py" in entry["line"]
+    assert "on_record" in told[0]["traceback"]
+    assert not any("traceback" in entry for entry in told[1:])
+    assert [entry.get("failures", 1) for entry in told] == [1, 2, 4, 8][: len(told)]
+    assert len(told) >= 3
     waits = [entry["seconds"] for entry in logs if entry["event"] == "task waits"]
     assert waits == sorted(waits)
     assert len(waits) < 12  # they grow
+
+
+def test_fail_tells_in_full_again_when_the_error_or_the_record_is_another():
+    errors = [*[ValueError] * 5, *[KeyError] * 3]
+
+    def strict(view: View) -> Count:
+        if view.user == "bad" and errors:
+            raise errors.pop(0)(f"at {len(errors)}")
+        if view.user == "worse":
+            raise KeyError("worse")
+        return Count(view.page, 1)
+
+    pipeline = sk.pipeline("strict", on_error=sk.fail())
+    pipeline.read(VIEWS).map(strict).write(COUNTS)
+    with capture_logs() as logs, Harness(pipeline, partitions=1) as harness:
+        harness.send(VIEWS, View("a", "bad"), View("a", "worse"))
+        harness.advance(600)
+    told = [entry for entry in logs if "policy is to fail" in entry["event"]]
+    kinds = [(entry["at"], entry["error"].split(":")[0], entry.get("failures", 1)) for entry in told]
+    assert kinds[:6] == [
+        ("views[0]@0", "ValueError", 1),
+        ("views[0]@0", "ValueError", 2),
+        ("views[0]@0", "ValueError", 4),
+        ("views[0]@0", "KeyError", 1),
+        ("views[0]@0", "KeyError", 2),
+        ("views[0]@1", "KeyError", 1),
+    ]
+    assert ["traceback" in entry for entry in told] == [kind[2] == 1 for kind in kinds]
 
 
 def test_failures_in_a_row_are_told_once_and_then_counted():
