@@ -6,6 +6,7 @@ in it: a worker that starts meanwhile makes it fail as a whole. Rows of a span t
 (`runtime/strays.py`).
 """
 
+import secrets
 import time
 from collections.abc import Mapping
 
@@ -77,13 +78,14 @@ async def go_behind_gap(plan: Plan, log: Log, moves: list[Move]) -> None:
     Raises:
         Misconfigured: a worker has started meanwhile; nothing was changed.
     """
-    # The prefix is that of the pipeline's workers: whoever restores a task may fence this name too.
-    writer_id = f"{plan.name}.accept-gap"
-    membership = log.membership(await _member(plan, log.admin(), writer_id))
+    # A life as that of a worker: no other has its name, and whoever restores a task retires its writer id when it is over.
+    life = f"{plan.name}.accept-gap.{secrets.token_hex(4)}"
+    writer_id = f"{life}.1"
+    membership = log.membership(await _member(plan, log.admin(), life))
     writer = log.writer(WriterOptions(writer_id, Guarantee.EXACTLY_ONCE))
     try:
         assignment = await membership.join([])
-        if assignment.live_writers - {writer_id}:
+        if assignment.live_writers - {life}:
             raise _started(plan)
         await writer.open()
         after = {TopicPartition(move.topic, move.partition): move.after for move in moves}
@@ -104,12 +106,12 @@ async def go_behind_gap(plan: Plan, log: Log, moves: list[Move]) -> None:
         await membership.leave()
 
 
-async def _member(plan: Plan, admin: Admin, writer_id: str) -> MemberOptions:
+async def _member(plan: Plan, admin: Admin, life: str) -> MemberOptions:
     """A member that owns every task for a moment."""
     counts = await admin.partitions([stage.changelog for stage in plan.stages])
     return MemberOptions(
         group=plan.name,
-        writer_id=writer_id,
+        writer_id=life,
         stages=tuple(StageTasks(stage.name, counts.get(stage.changelog, 0)) for stage in plan.stages),
         topics=tuple(sorted({each.topic for stage in plan.stages for each in stage.inputs})),
     )

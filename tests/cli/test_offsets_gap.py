@@ -10,10 +10,12 @@ from streamkit.kafka.ports import MemberOptions, StageTasks
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import GroupPrefixes
 from streamkit.runtime.last_commits import last_commits
+from streamkit.runtime.retire import life_of
 from streamkit.state.keys import PLAN_KEY, store_id
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, counting
+from tests.runtime.test_retire import held, quick_markers, slow_markers
 from tests.runtime.test_tail import leave_strays
 
 PLACE = TopicPartition("views", 0)
@@ -104,6 +106,35 @@ def test_positions_that_were_set_before_the_first_start_move_too() -> None:
         harness.scale(1)
         harness.run()
         assert harness.read(COUNTS) == [Count("home", 1)]
+
+
+def gap_writers(harness: Harness) -> set[str]:
+    """The transactional ids under which gaps were accepted; without the notes that others make of them."""
+    known = harness._broker.transactions.known("pages.accept-gap")
+    return {each for each in known if not each.endswith((".committed", ".fenced"))}
+
+
+def test_every_gap_is_accepted_under_a_writer_id_of_its_own_which_the_next_worker_retires() -> None:
+    with interrupted(unread=5) as harness:
+        delete_before(harness, 6)
+        harness._do(go_behind_gap(harness._plan, harness._log, planned(harness).moves))
+        (first,) = gap_writers(harness)
+        start(harness)
+        harness.scale(0)
+        harness.read(COUNTS)
+        views(harness, 5)
+        delete_before(harness, 10)
+        slow_markers(harness)
+        harness._do(go_behind_gap(harness._plan, harness._log, planned(harness).moves))
+        (second,) = gap_writers(harness) - {first}
+        assert len({first, second, life_of(first), life_of(second)}) == 4
+        assert all(each.startswith("pages.accept-gap.") for each in (first, second))
+        quick_markers(harness)
+        assert harness._broker.transactions.restart(lambda *_: True)
+        assert held(harness)  # the broker forgot to end it
+        start(harness)
+        assert held(harness) == []
+        assert harness.read(COUNTS) == [Count("home", 6), Count("home", 7), Count("home", 8)]
 
 
 def test_without_a_gap_there_is_nothing_to_accept() -> None:
