@@ -64,6 +64,7 @@ class Roster:
         self.damages = Damages()
         # Whether a task has run in this life.
         self._has_run = False
+        self._was_begun_anew = False
         self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
         self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
         self._assignment: Assignment | None = None
@@ -149,10 +150,17 @@ class Roster:
             terms=terms_of(self._identity, self._settings),
             state_apply_interval_s=self._settings.state_apply_interval_s,
             is_distrusted=partial(self.damages.take, task.id),
+            tell_begun_anew=self._tell_begun_anew,
         )
         self._restoring[task.id] = asyncio.create_task(
             self._restore(task, ownership), name=f"restore {task.id}"
         )
+
+    def _tell_begun_anew(self) -> None:
+        """Say once that local state is discarded because a person has given it up, and not for each task."""
+        if not self._was_begun_anew:
+            self._was_begun_anew = True
+            log.info("the pipeline was begun anew: local state from before is discarded")
 
     async def _restore(self, task: Task, ownership: Ownership) -> Restored:
         """Restore, again and again while the reason is a passing one."""

@@ -26,7 +26,7 @@ from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgot
 from streamkit.runtime.damage import SlowRestore
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
-from streamkit.runtime.lost import has_committed, is_last_copy, state_lost
+from streamkit.runtime.lost import has_committed, is_last_copy, span_of, state_lost
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.retire import Retirement, life_of
 from streamkit.runtime.tail import Progress, Tail
@@ -38,6 +38,9 @@ from streamkit.task.align import decode_clock
 from streamkit.task.task import CLOCK, Restored, Task
 
 log = structlog.get_logger()
+
+# Why local state is discarded that a person has given up: the changelog is empty, and the positions are not a commit's.
+BEGUN_ANEW = "the pipeline was begun anew"
 
 # Rows gathered before they are written to the store: one sorted write of this many costs least per row; values may be
 # large.
@@ -65,6 +68,8 @@ class Ownership(msgspec.Struct, frozen=True):
     state_apply_interval_s: float
     # Whether local state must not be used, asked once: it could not be read (`runtime/damage.py`).
     is_distrusted: Callable[[], bool] = lambda: False
+    # Called for each task whose local state is of a pipeline that was begun anew since.
+    tell_begun_anew: Callable[[], None] = lambda: None
 
 
 class Restoring:
@@ -93,7 +98,10 @@ class Restoring:
         store = await self._take_store(name)
         try:
             if (misfit := await self._misfit(store)) is not None:
-                log.warning("local state is discarded", task=str(self._task.id), because=misfit)
+                if misfit == BEGUN_ANEW:
+                    self._ownership.tell_begun_anew()
+                else:
+                    log.warning("local state is discarded", task=str(self._task.id), because=misfit)
                 self._persistence.do(store.close)
                 self._persistence.discard(name)
                 store = await self._persistence.open(name)
@@ -117,8 +125,7 @@ class Restoring:
         changelog = self._task.changelog
         end = (await self._admin.end_offsets([changelog], committed=False))[changelog]
         if store.changelog_offset > end:
-            await self._require_copy(store, end)
-            return "it is ahead of its changelog"
+            return await self._why_ahead(store, end)
         if self._ownership.is_distrusted():
             return "it could not be read"
         record = last_commit(store)
@@ -126,8 +133,8 @@ class Restoring:
             return "it is too old, or was never complete"
         return None
 
-    async def _require_copy(self, store: StateStore, end: int) -> None:
-        """Refuse to discard local state that nothing else holds any more.
+    async def _why_ahead(self, store: StateStore, end: int) -> str:
+        """Why the local store knows more than its changelog holds; refuses to discard what nothing else holds any more.
 
         Raises:
             StateLost: the changelog is empty, or shorter than what it held when the group's positions were committed.
@@ -137,6 +144,8 @@ class Restoring:
         if is_empty or is_last_copy(last_commit(store), positions):
             changelog = self._task.changelog
             raise state_lost(changelog.topic, [changelog], is_there=True)
+        is_set = len(positions) == len(self._task.inputs) and not any(map(span_of, positions.values()))
+        return BEGUN_ANEW if end == 0 and is_set else "it is ahead of its changelog"
 
     async def _take_store(self, name: str) -> StateStore:
         """Open the store; a former owner on this host that is still closing it gets a moment."""

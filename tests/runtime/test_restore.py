@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from streamkit.cli.offsets_plan import drop_state, plan_anew
 from streamkit.config import Settings
 from streamkit.errors import Retry
 from streamkit.model.ids import TopicPartition
@@ -97,6 +98,28 @@ def test_restores_that_are_always_too_slow_end_with_a_person(monkeypatch: pytest
         with pytest.raises(StateDamaged) as caught:
             harness.restart()
         assert "too slow" in caught.value.hint
+
+
+def test_local_state_that_a_person_has_given_up_is_discarded_without_a_warning() -> None:
+    with capture_logs() as logs, Harness(counting(), partitions=4, local_shuffle=False) as harness:
+        for number in range(40):
+            harness.send(VIEWS, View(f"page-{number}"), key=str(number))
+        harness.run()
+        harness.crash()
+        harness.advance(20)  # until the group has forgotten it
+        admin, plan = harness._log.admin(), harness._plan
+        planned = harness._do(plan_anew(plan, admin, "earliest"))
+        harness._do(drop_state(plan, admin, None))
+        places = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
+        harness._do(admin.reset_positions(plan.name, places))
+        harness.read(COUNTS)
+        harness.restart()
+        harness.run()
+        assert len(harness.read(COUNTS)) == 40
+    about = [entry for entry in logs if "discarded" in entry["event"]]
+    assert [(entry["log_level"], entry["event"]) for entry in about] == [
+        ("info", "the pipeline was begun anew: local state from before is discarded")
+    ]
 
 
 def test_a_disagreement_that_has_passed_does_not_count_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
