@@ -187,7 +187,7 @@ def is_raised_by_us(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is None or _is_ours(trace.tb_frame)
+    return trace is None or is_ours(trace.tb_frame)
 
 
 def line_of(error: BaseException) -> str:
@@ -196,14 +196,14 @@ def line_of(error: BaseException) -> str:
         found = None
         trace = None if each is None else each.__traceback__
         while trace is not None:
-            found = found if _is_ours(trace.tb_frame) else trace
+            found = found if is_ours(trace.tb_frame) else trace
             trace = trace.tb_next
         if found is not None:
             return f"{found.tb_frame.f_code.co_filename}:{found.tb_lineno}"
     return ""
 
 
-def _is_ours(frame: FrameType) -> bool:
+def is_ours(frame: FrameType) -> bool:
     """Whether this is streamkit's code; what we generate has no module."""
     module = frame.f_globals.get("__name__", "")
     return module == "" or str(module).partition(".")[0] == "streamkit"

@@ -14,6 +14,7 @@ import streamkit
 from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.graph.pipeline import Pipeline
+from streamkit.graph.written import place
 
 # Frames that say nothing to the author of a module: how it came to be imported, and the inside of libraries.
 _MACHINERY = (
@@ -124,11 +125,7 @@ def _frames_of_user(trace: TracebackType | None) -> list[traceback.FrameSummary]
 def _last_place(trace: TracebackType | None) -> str:
     """The user's own line that is nearest to the error."""
     frames = _frames_of_user(trace)
-    if not frames:
-        return ""
-    path = Path(frames[-1].filename)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}, line {frames[-1].lineno}"
+    return place(frames[-1].filename, frames[-1].lineno) if frames else ""
 
 
 def _named(module: ModuleType, name: str) -> Pipeline:

@@ -17,6 +17,7 @@ from streamkit.graph.plain import require_plain
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.graph.validate import require_count
 from streamkit.graph.writable import require_writable
+from streamkit.graph.written import line_of_caller
 from streamkit.model.topic import Topic
 from streamkit.operators.exchange import WriteStep
 from streamkit.operators.step import Step
@@ -38,7 +39,8 @@ class Builder:
         self._nodes: list[Node] = []
         self._sources: dict[str, int] = {}
         self._topics: dict[str, Topic[Any]] = {}
-        self._fixed_names: set[str] = set()
+        # Where in the user's code each of them was given.
+        self._fixed_names: dict[str, str] = {}
 
     def graph(self) -> Graph:
         """What has been written so far."""
@@ -189,14 +191,15 @@ class Builder:
         return node
 
     def _claim(self, name: str) -> None:
+        written = line_of_caller()
         if name in self._fixed_names:
             raise InvalidPipeline(
                 f'two steps are named "{name}"',
-                where=f'pipeline "{self.name}"',
+                where=f"{written}; the other one: {self._fixed_names[name]}",
                 detail="a name decides where state and shuffled records live, so it must be one step's alone",
                 hint='pass name="..." to one of them',
             )
-        self._fixed_names.add(name)
+        self._fixed_names[name] = written
 
     def _declare(self, topic: Topic[Any]) -> None:
         _require_a(Topic, topic, "a topic", 'declare it: orders = sk.topic("orders", Order)')

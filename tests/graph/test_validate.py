@@ -351,3 +351,11 @@ def test_results_may_not_go_among_the_dead_letters_nor_be_made_of_them() -> None
     for each in (writing, reading):
         with pytest.raises(InvalidPipeline, match="keeps its dead letters"):
             each.plan()
+
+
+def test_two_steps_of_one_name_are_told_with_the_lines_of_both() -> None:
+    with pytest.raises(InvalidPipeline) as raised:
+        two_shuffles(pipeline("p"))
+    first = two_shuffles.__code__.co_firstlineno + 1
+    file = "tests/graph/test_validate.py"
+    assert raised.value.where == f"{file}, line {first + 1}; the other one: {file}, line {first}"
