@@ -8,7 +8,7 @@ import msgspec
 from streamkit.errors import StreamkitError
 from streamkit.kafka.ports import Admin
 from streamkit.model.topic_file import DeclaredTopic
-from streamkit.model.topic_shape import TopicInfo, TopicSpec
+from streamkit.model.topic_shape import TopicInfo, TopicSpec, so_many
 
 
 class Creation(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[Refusal]:
             Refusal(
                 topic.name,
                 topic.path,
-                f"has {found.partitions} partitions, its file says {file.partitions}; Kafka cannot take partitions away",
+                f"has {so_many(found.partitions)}, its file says {file.partitions}; Kafka cannot take partitions away",
                 f"write `partitions = {found.partitions}`, or move to a topic of another name",
             )
         )
@@ -177,7 +177,7 @@ def _stops_pipelines(topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str
     return Refusal(
         topic.name,
         topic.path,
-        f"has {found.partitions} partitions, its file says {topic.file.partitions}; {', '.join(bound)} keeps state by them,"
+        f"has {so_many(found.partitions)}, its file says {topic.file.partitions}; {', '.join(bound)} keeps state by them,"
         " and would not start again",
         "let the pipeline read it through key_by, under a new name; or add --force, and begin it anew with"
         " `streamkit offsets reset <pipeline> --to earliest --drop-state --execute`",

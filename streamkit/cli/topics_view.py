@@ -6,6 +6,7 @@ from rich.text import Text
 from streamkit.cli.output import verdict
 from streamkit.cli.topics_plan import Applied, TopicsPlan
 from streamkit.errors import Misconfigured, StreamkitError
+from streamkit.model.topic_shape import so_many
 
 
 def plan_lines(plan: TopicsPlan) -> list[RenderableType]:
@@ -78,4 +79,4 @@ def _line(mark: str, style: str, what: str, detail: str) -> Text:
 
 def _shape(partitions: int, replication: int | None) -> str:
     replicas = "" if replication is None else f", {replication} replica{'s' if replication > 1 else ''}"
-    return f"{partitions} partition{'s' if partitions > 1 else ''}{replicas}"
+    return f"{so_many(partitions)}{replicas}"

@@ -13,6 +13,7 @@ import msgspec
 from streamkit.codec.naming import type_name
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
+from streamkit.model.topic_shape import so_many
 from streamkit.state.spec import StoreSpec
 
 # A description as plain data: what JSON gives back is equal to what was written.
@@ -151,7 +152,7 @@ def _compare_inputs(name: str, old: Description, new: Description) -> Iterator[s
         if was.get("value") != now.get("value"):
             yield f'The values of "{topic}" changed from {was["value"]} to {now["value"]}; records not yet read are of the old type.'
         if _differ(was["partitions"], now["partitions"]) and (was["kind"] == "shuffle" or old["stores"]):
-            yield f'"{topic}" has {now["partitions"]} partitions instead of {was["partitions"]}; its keys have other owners in stage "{name}".'
+            yield f'"{topic}" has {so_many(now["partitions"])} instead of {was["partitions"]}; its keys have other owners in stage "{name}".'
 
 
 def _compare_stores(name: str, old: Description, new: Description) -> Iterator[str]:

@@ -26,3 +26,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     replication: int
     config: Mapping[str, str]
     effective: Mapping[str, str] = {}
+
+
+def so_many(partitions: int) -> str:
+    """A number of partitions, in words."""
+    return f"{partitions} partition{'' if partitions == 1 else 's'}"

@@ -19,7 +19,7 @@ from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin
 from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
-from streamkit.model.topic_shape import TopicSpec
+from streamkit.model.topic_shape import TopicSpec, so_many
 from streamkit.runtime.internal_topics import (
     BROKER_TIME,
     DEAD_LETTER_CONFIG,
@@ -241,7 +241,7 @@ async def _inspect_patiently(plan: Plan, admin: Admin, settings: Settings) -> Pr
 
 def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     if topic in existing:
-        return Finding(f'topic "{topic}"', good=True, detail=f"{existing[topic]} partitions")
+        return Finding(f'topic "{topic}"', good=True, detail=so_many(existing[topic]))
     return finding_of(
         Misconfigured(
             f'topic "{topic}" does not exist',
@@ -257,21 +257,21 @@ def _internal_topic(
         return Finding(
             f'internal topic "{spec.name}"',
             good=True,
-            detail=f"will be created, {spec.partitions} partitions",
+            detail=f"will be created, {so_many(spec.partitions)}",
         )
     if is_growing:
         return Finding(
             f'internal topic "{spec.name}"',
             good=True,
-            detail=f"{have} partitions, will have {spec.partitions}: a source has grown",
+            detail=f"{so_many(have)}, will have {spec.partitions}: a source has grown",
         )
     if have != spec.partitions and spec.config is not DEAD_LETTER_CONFIG:
         return finding_of(
             Misconfigured(
-                f'internal topic "{spec.name}" has {have} partitions, the pipeline needs {spec.partitions}',
+                f'internal topic "{spec.name}" has {so_many(have)}, the pipeline needs {spec.partitions}',
                 detail="a new count moves keys to other partitions, away from their state",
                 hint=f"give the number of partitions back its former value, start under a new pipeline name, or\n{BEGIN_ANEW}",
             )
         )
-    detail = f"{have} partitions" if change is None else f"{have} partitions; will be set back: {change}"
+    detail = so_many(have) if change is None else f"{so_many(have)}; will be set back: {change}"
     return Finding(f'internal topic "{spec.name}"', good=True, detail=detail)
