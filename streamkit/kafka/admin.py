@@ -18,6 +18,7 @@ from streamkit.kafka import admin_calls as calls
 from streamkit.kafka.connection import Connection, Lane
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.error_codes import POSITIONS, PREPARE, Code, Verdict, name_of
+from streamkit.kafka.missing import no_topic
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.transaction_calls import (
     INIT_PRODUCER_ID_KEY,
@@ -260,7 +261,7 @@ class KafkaAdmin:
             if clock() < give_up_at:
                 await pauses.wait(Verdict.MOVED)
                 continue
-            raise _no_topic(", ".join(sorted(missing)))
+            raise no_topic(", ".join(sorted(missing)))
 
     async def _change(self, call: Call[list[calls.Outcome]], fine: Code = Code.OK) -> None:
         """Have the controller do it; `fine` is a code that means there was nothing to do."""
@@ -359,7 +360,7 @@ class KafkaAdmin:
 def _leader(leaders: Mapping[TopicPartition, int], partition: TopicPartition) -> int:
     leader = leaders.get(partition)
     if leader is None:
-        raise _no_topic(str(partition))
+        raise no_topic(str(partition))
     if leader < 0:
         raise _Passing(f"{partition} has no leader")
     return leader
@@ -374,10 +375,6 @@ def _check(code: int, where: str, message: str = "") -> None:
     if code != Code.OK:
         detail = f"{name_of(code)}: {message}" if message else name_of(code)
         raise Misconfigured("the broker refused the request", where=where, detail=detail)
-
-
-def _no_topic(name: str) -> Misconfigured:
-    return Misconfigured(f'there is no topic "{name}"', hint="`streamkit topics list` shows those that exist")
 
 
 def _has_members(group: str, detail: str) -> Misconfigured:

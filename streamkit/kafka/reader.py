@@ -14,6 +14,7 @@ from streamkit.kafka.broker_fetch import SMALL_BYTES, BrokerFetch, forbidden
 from streamkit.kafka.connection import Connection
 from streamkit.kafka.fetch_calls import FetchLimits
 from streamkit.kafka.intake import Feed, Intake
+from streamkit.kafka.missing import not_readable
 from streamkit.kafka.record_batches import CorruptBatch
 from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
@@ -245,19 +246,8 @@ class KafkaReader:
         if feed.missing_since is None:
             feed.missing_since = now
         elif now - feed.missing_since > MISSING_S:
-            problem = (
-                f'topic "{topic}" does not exist'
-                if count is None
-                else f'topic "{topic}" has {count} partitions, so there is no partition {partition}'
-            )
-            self._intake.fail(
-                feed,
-                Misconfigured(
-                    problem,
-                    detail=f"asked the cluster for {MISSING_S:.0f} seconds",
-                    hint="`streamkit topics list` shows those that exist; declare the missing one in a file, then `streamkit topics apply --execute`",
-                ),
-            )
+            detail = f"asked the cluster for {MISSING_S:.0f} seconds"
+            self._intake.fail(feed, not_readable(feed.partition, count, detail))
 
     def _fetch_of(self, node: int) -> BrokerFetch:
         fetching = self._fetches.get(node)

@@ -9,7 +9,7 @@ from streamkit.errors import Misconfigured, Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin
 from streamkit.model.ids import TopicPartition
-from streamkit.model.topic_shape import TopicInfo
+from streamkit.model.topic_shape import TopicInfo, so_many
 from streamkit.task.emit import Outbox
 from streamkit.task.limits import limits_of
 from streamkit.task.routes import dead_letter_lane, output_codes, written_and_read
@@ -49,7 +49,7 @@ class OutputTopics:
             log.info("could not look at the output topics", error=str(error))
             return False
         for topic in self._own:
-            _require(topic, found.get(topic), self._counts[topic])
+            self._require(topic, found.get(topic))
             if found[topic].partitions > self._counts[topic]:
                 log.warning(
                     "a topic has more partitions now", topic=topic, partitions=found[topic].partitions
@@ -78,17 +78,19 @@ class OutputTopics:
                 return found
             await asyncio.sleep(LOOK_AGAIN_S)
 
-
-def _require(topic: str, info: TopicInfo | None, partitions: int) -> None:
-    if info is None:
-        raise Misconfigured(
-            f'topic "{topic}" does not exist any more',
-            detail="results cannot be written; nothing of them is lost, they will be made again",
-            hint="create it with `streamkit topics apply --execute`, then start the worker again",
-        )
-    if info.partitions < partitions:
-        raise Misconfigured(
-            f'topic "{topic}" has {info.partitions} partitions, and had {partitions} when the worker started',
-            detail="it was deleted and created anew",
-            hint="start the worker again if that was meant: it then uses those that there are",
-        )
+    def _require(self, topic: str, info: TopicInfo | None) -> None:
+        if info is None:
+            is_ours = topic == self._plan.dead_letter_topic
+            apply = "create it with `streamkit topics apply --execute`, then start the worker again"
+            raise Misconfigured(
+                f'topic "{topic}" does not exist any more',
+                detail="results cannot be written; nothing of them is lost, they will be made again",
+                hint="start the worker again: it creates this topic itself" if is_ours else apply,
+            )
+        if info.partitions < self._counts[topic]:
+            had = self._counts[topic]
+            raise Misconfigured(
+                f'topic "{topic}" has {so_many(info.partitions)}, and had {had} when the worker started',
+                detail="it was deleted and created anew",
+                hint="start the worker again if that was meant: it then uses those that there are",
+            )

@@ -164,9 +164,12 @@ async def test_a_position_outside_the_log_is_an_error_and_never_reset(cluster: C
 
 @contract
 async def test_a_missing_topic_is_an_error(cluster: Cluster) -> None:
-    reader = await cluster.reader(TopicPartition(cluster.name("missing"), 0))
-    with pytest.raises(Misconfigured):
+    topic = cluster.name("missing")
+    reader = await cluster.reader(TopicPartition(topic, 0))
+    with pytest.raises(Misconfigured) as refused:
         await reader.poll(30.0)
+    assert refused.value.problem == f'topic "{topic}" does not exist'
+    assert "`streamkit topics apply --execute`" in refused.value.hint
 
 
 @contract

@@ -67,7 +67,7 @@ async def test_a_missing_topic_is_reported_and_does_not_delay_others(
             await reader.poll(10.0)
         reader.forget(TopicPartition(missing, 0))
         reader.seek(TopicPartition(place.topic, 7), 0)
-        with pytest.raises(Misconfigured, match="has 1 partitions, so there is no partition 7"):
+        with pytest.raises(Misconfigured, match="has 1 partition, so there is no partition 7"):
             await reader.poll(10.0)
 
 

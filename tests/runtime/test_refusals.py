@@ -192,8 +192,33 @@ def test_an_output_topic_that_was_deleted_ends_with_a_person():
         harness.run()
         harness._do(harness._log.admin().delete(["copied"]))
         harness.send(VIEWS, View("b"))
-        with pytest.raises(Misconfigured, match='topic "copied" does not exist any more'):
+        with pytest.raises(Misconfigured, match='topic "copied" does not exist any more') as ended:
             harness.run()
+        assert "`streamkit topics apply --execute`" in ended.value.hint
+
+
+def test_a_dead_letter_topic_that_was_deleted_is_created_by_the_next_start():
+    with Harness(copying()) as harness:
+        letters = harness._plan.dead_letter_topic
+        harness.run()
+        harness._do(harness._log.admin().delete([letters]))
+        harness.send_bytes("views", b"garbage")
+        with pytest.raises(Misconfigured, match=f'topic "{letters}" does not exist any more') as ended:
+            harness.run()
+        assert ended.value.hint == "start the worker again: it creates this topic itself"
+        harness.restart()
+        harness.run()
+        assert len(harness.dead_letters()) == 1
+
+
+def test_an_input_topic_that_was_deleted_ends_with_a_person():
+    with Harness(copying()) as harness:
+        harness.send(VIEWS, View("a"))
+        harness.run()
+        harness._do(harness._log.admin().delete(["views"]))
+        with pytest.raises(Misconfigured, match='topic "views" does not exist') as ended:
+            harness._do(harness.workers[0].work)
+        assert "`streamkit topics apply --execute`" in ended.value.hint
 
 
 @pytest.mark.parametrize("partitions", [1, 4, 9])
@@ -210,7 +235,7 @@ def test_an_output_topic_that_was_made_anew_is_used_if_it_has_as_many_partitions
         harness._read_from.clear()
         harness._do(admin.create([TopicSpec("copied", partitions)]))
         if partitions < 4:
-            with pytest.raises(Misconfigured, match="has 1 partitions, and had 4"):
+            with pytest.raises(Misconfigured, match="has 1 partition, and had 4"):
                 harness.run()
             return
         harness.run()

@@ -191,3 +191,13 @@ async def test_an_output_topic_that_was_deleted_ends_with_a_person(kafka_broker:
         copy.send("b")
         with pytest.raises(Misconfigured, match=f'topic "{copy.sink}" does not exist any more'):
             await copy.work
+
+
+async def test_an_input_topic_that_was_deleted_ends_with_a_person(kafka_broker: Broker) -> None:
+    async with Copy(kafka_broker).running() as copy:
+        copy.send("a")
+        await copy.copied(1)
+        await copy.admin.delete([copy.source])
+        with pytest.raises(Misconfigured, match=f'topic "{copy.source}" does not exist') as ended:
+            await copy.work
+        assert "`streamkit topics apply --execute`" in ended.value.hint

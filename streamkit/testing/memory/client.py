@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from streamkit.errors import LogGap, Misconfigured, Retry, StreamkitError
+from streamkit.kafka.missing import no_topic
+from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.broker import MemoryBroker
 from streamkit.testing.memory.network import Network, NoReply
 from streamkit.testing.memory.refusal import Code, Refused
@@ -81,7 +83,7 @@ def judge(refused: Refused) -> StreamkitError:
                 hint="stop the workers, then `streamkit offsets reset <pipeline> --accept-gap --execute` goes on behind it",
             )
         case Code.UNKNOWN_TOPIC_OR_PARTITION:
-            problem = "there is no such topic or partition"
+            return no_topic(refused.at.topic if isinstance(refused.at, TopicPartition) else refused.where)
         case Code.NON_EMPTY_GROUP:
             problem = "the group has members"
         case Code.INVALID_PARTITIONS:

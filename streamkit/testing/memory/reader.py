@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Container
 
+from streamkit.errors import StreamkitError
+from streamkit.kafka.missing import not_readable
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import FetchedBatch
 from streamkit.testing.memory.client import REQUEST_TIMEOUT_S, Client, judge
@@ -91,7 +93,7 @@ class MemoryReader:
         except Refused as refused:
             if not self._still_asks(refused, asked):
                 return []
-            raise judge(refused) from None
+            raise self._judge(refused) from None
         except NoReply:
             return []  # tried again until the caller's time is over
         return [self._hand_out(each, read) for each, read in answer if self._wants(each, asked[each])]
@@ -102,6 +104,12 @@ class MemoryReader:
             where = f"{partition} at {offset}, which holds {stored.start_offset} to {stored.end_offset}"
             raise Refused(Code.OFFSET_OUT_OF_RANGE, where)
         return stored.read(offset, bytes_max, committed=self._committed)
+
+    def _judge(self, refused: Refused) -> StreamkitError:
+        if refused.code is not Code.UNKNOWN_TOPIC_OR_PARTITION or not isinstance(refused.at, TopicPartition):
+            return judge(refused)
+        topic = self._client.broker.topics.find(refused.at.topic)
+        return not_readable(refused.at, None if topic is None else len(topic.partitions))
 
     def _wants(self, partition: TopicPartition, offset: int) -> bool:
         """Whether nobody sought, paused or forgot this partition while the answer was on its way."""
