@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import socket
+import tempfile
 from pathlib import Path
 
 import structlog
@@ -131,6 +132,20 @@ def take_slot(folder: Path) -> Slot:
     except OSError as error:
         raise unwritable(folder, error) from None
     raise Misconfigured(f'all {SLOTS_MAX} worker slots in "{folder}" are taken')
+
+
+def require_folder(folder: Path) -> None:
+    """Make the folder, and look whether files can be made in it; takes no slot.
+
+    Raises:
+        Misconfigured: the folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise unwritable(folder, error) from None
 
 
 def unwritable(folder: Path, error: OSError) -> Misconfigured:

@@ -28,7 +28,7 @@ from streamkit.runtime.outcome import Outcome, finished
 from streamkit.runtime.parts import wall_clock_ms
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.processes import EXIT_TRY_AGAIN, worker_count, worker_number
-from streamkit.runtime.slot import take_slot
+from streamkit.runtime.slot import require_folder, take_slot
 from streamkit.runtime.status import worker_status
 from streamkit.runtime.stop_signals import stop_signals, stopped_when
 from streamkit.runtime.watch import watching
@@ -71,6 +71,7 @@ async def work(plan: Plan, settings: Settings, asked: asyncio.Event) -> Ending |
         BrokerUnreachable: no broker answers.
         Misconfigured, Bug: a person must act.
     """
+    require_folder(Path(settings.state_dir) / plan.name)  # before a broker is waited for
     cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
     if not await wait_for_broker(cluster.connect, settings, asked):
         return None
