@@ -82,6 +82,24 @@ def compare(old: Description, new: Description, *, allow_dropped: bool = False) 
     return [each for each in problems if not (allow_dropped and isinstance(each, Drop))]
 
 
+def given_up(old: Description, new: Description) -> list[str]:
+    """What `compare` lets go if that is allowed, in words; none if it has nothing to allow."""
+    lost: list[str] = []
+    for name, stage in old["stages"].items():
+        is_gone = name not in new["stages"]
+        now = {"stores": {}, "inputs": {}} if is_gone else new["stages"][name]
+        lost += [
+            f'store "{store}" of stage "{name}"' for store in stage["stores"] if store not in now["stores"]
+        ]
+        if not (is_gone and stage["stores"]):
+            lost += [
+                f'what was not yet read of shuffle "{topic}" of stage "{name}"'
+                for topic, each in stage["inputs"].items()
+                if each["kind"] == "shuffle" and topic not in now["inputs"]
+            ]
+    return lost
+
+
 def dropped_stores(old: Description, new: Description) -> dict[str, list[str]]:
     """By stage the stores that were dropped before, and those that `new` does not have any more."""
     gone = {name: set(stores) for name, stores in old.get("dropped", {}).items()}
@@ -97,7 +115,7 @@ def compare_stage(name: str, old: Description, new: Description) -> list[str]:
     """As `compare`, for one stage; both are from `describe_state`."""
     return [
         *_compare_inputs(name, old, new),
-        *_compare_stores(name, old["stores"], new["stores"]),
+        *_compare_stores(name, old, new),
         *_compare_definitions(name, old.get("definitions", {}), new.get("definitions", {})),
     ]
 
@@ -155,12 +173,16 @@ def _compare_inputs(name: str, old: Description, new: Description) -> Iterator[s
             yield f'"{topic}" has {so_many(now["partitions"])} instead of {was["partitions"]}; its keys have other owners in stage "{name}".'
 
 
-def _compare_stores(name: str, old: Description, new: Description) -> Iterator[str]:
+def _compare_stores(name: str, before: Description, after: Description) -> Iterator[str]:
+    old, new = before["stores"], after["stores"]
     added = {store: each for store, each in new.items() if store not in old}
     for store, was in old.items():
         now = new.get(store)
         if now is None:
-            twins = [other for other, each in added.items() if each == was]
+            meant = _definition(store, before)
+            twins = [
+                other for other, each in added.items() if each == was and _definition(other, after) == meant
+            ]
             twins.sort(key=lambda other: (_last_name(other) != _last_name(store), other))
             maybe = f' (was it renamed to "{twins[0]}"?)' if twins else ""
             yield Drop(f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.')
@@ -177,6 +199,13 @@ def _compare_stores(name: str, old: Description, new: Description) -> Iterator[s
             )
 
 
+def _definition(store: str, stage: Description) -> str | None:
+    """What the step of a store says that its state means, if it says so."""
+    definitions: dict[str, str] = stage.get("definitions", {})
+    owners = [step for step in definitions if store == step or store.startswith(f"{step}.")]
+    return definitions[max(owners, key=len)] if owners else None
+
+
 def _last_name(store: str) -> str:
     """The name of a store without that of its operator."""
     return store.rpartition(".")[2]
@@ -189,5 +218,6 @@ def _compare_definitions(name: str, old: Description, new: Description) -> Itera
         if was != now:
             yield (
                 f'Step "{step}" of stage "{name}" changed from {was} to {now}, and its open windows would be misread;'
-                f' give it another name, for example name="{step}_2".'
+                f" make it what it was; or give it another name, for example name="
+                f'"{step}_2", and start with --allow-dropped-state, which gives up its open windows.'
             )

@@ -23,6 +23,7 @@ from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
 from streamkit.runtime.damage import DAMAGES_MAX, Damages, for_good
 from streamkit.runtime.declined import Declined, is_newcomer
+from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.restore import Ownership, Restoring, local_name
 from streamkit.runtime.retire import Retirement
@@ -62,6 +63,7 @@ class Roster:
         self._retirement = retirement
         self.declined = Declined()
         self.damages = Damages()
+        self._given_up = GivenUp()
         # Whether a task has run in this life.
         self._has_run = False
         self._was_begun_anew = False
@@ -149,6 +151,7 @@ class Roster:
             retirement=self._retirement,
             terms=terms_of(self._identity, self._settings),
             state_apply_interval_s=self._settings.state_apply_interval_s,
+            given_up=self._given_up,
             is_distrusted=partial(self.damages.take, task.id),
             tell_begun_anew=self._tell_begun_anew,
         )

@@ -34,6 +34,7 @@ from streamkit.runtime.agree import (
 from streamkit.runtime.assemble import stages_of
 from streamkit.runtime.assign import inputs_of
 from streamkit.runtime.declined import is_newcomer
+from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.last_commits import find_last, find_last_commit
 from streamkit.runtime.lost import PENDING_S
 from streamkit.runtime.prepare import POSITIONS_S, Prepared
@@ -93,6 +94,7 @@ class _Foresight:
         self._admin = log_.admin()
         self._reader = reader
         self._group = group
+        self._given_up = GivenUp("state would be given up for good")
         self._terms = terms_of(identify(plan), settings)
         self._rules = rules_of(plan, settings, Clocks(lambda: 0, lambda: 0))
 
@@ -142,6 +144,7 @@ class _Foresight:
             if is_newcomer(self._terms.plan.fingerprint, self._group.plans):
                 raise
             return  # it would be left to workers of the other version
+        self._given_up.tell(committed.plan, self._terms.plan)
         state = ClockState() if committed.record is None else decode_clock(committed.record.extra.get(CLOCK))
         clock = open_clock(inputs, self._rules, state)
         if places and not is_at_work:

@@ -24,6 +24,7 @@ from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.runtime.agree import Committed, Terms, agree, decode_plan, forgotten, require_records
 from streamkit.runtime.damage import SlowRestore
+from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.lost import has_committed, is_last_copy, span_of, state_lost
@@ -66,6 +67,7 @@ class Ownership(msgspec.Struct, frozen=True):
     retirement: Retirement
     terms: Terms
     state_apply_interval_s: float
+    given_up: GivenUp
     # Whether local state must not be used, asked once: it could not be read (`runtime/damage.py`).
     is_distrusted: Callable[[], bool] = lambda: False
     # Called for each task whose local state is of a pipeline that was begun anew since.
@@ -315,7 +317,7 @@ class Restoring:
             log.info("rows without their commit record are passed over", task=str(task.id), rows=len(strays))
         if record is None:
             return Restored(state, positions, 0, uuid.uuid4().hex)
-        if record.fingerprint != plan.fingerprint:
+        if record.fingerprint != plan.fingerprint and not ownership.given_up.tell(stored, plan):
             log.info(
                 "the pipeline has changed in a way that keeps its state",
                 task=str(task.id),

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from streamkit.graph.fingerprint import _compare_stores, compare, describe_plan, fingerprint
+from streamkit.graph.fingerprint import (
+    Drop,
+    _compare_stores,
+    compare,
+    describe_plan,
+    fingerprint,
+    given_up,
+)
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.resolve import resolve
 from streamkit.operators.process import Context, Operator
@@ -158,5 +165,17 @@ def test_a_renamed_operator_takes_its_stores_along_by_their_own_names() -> None:
     was = {"kind": "value", "type": "int", "version": 1}
     old = {"AddUp.orders": was}
     new = {"SumUp.cents": was, "SumUp.orders": was}
-    (told,) = map(str, _compare_stores("shop", old, new))
+    (told,) = map(str, _compare_stores("shop", {"stores": old}, {"stores": new}))
     assert 'renamed to "SumUp.orders"?' in told
+
+
+def test_what_is_given_up_is_named_where_and_only_where_it_must_be_allowed() -> None:
+    bare, renamed = pipeline("p"), pipeline("p")
+    bare.read(clicks).write(unique)
+    renamed.read(clicks).key_by(by_page, name="renamed").count().write(counts)
+    old = described(counting())
+    for new in (counting(), counting(filtered=True), counting(name="other"), bare, renamed, seen()):
+        drops = [each for each in compare(old, described(new)) if isinstance(each, Drop)]
+        assert bool(given_up(old, described(new))) == bool(drops)
+    assert given_up(old, described(counting(name="other"))) == ['store "count" of stage "shuffle"']
+    assert given_up(old, described(renamed)) == ['store "count" of stage "shuffle"']

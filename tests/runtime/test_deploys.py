@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.errors import IncompatiblePlan, Misconfigured
@@ -158,6 +159,31 @@ def test_going_back_is_refused_at_once_if_state_would_be_lost(harness):
     send(harness, 10)
     harness.run()
     assert counted(harness) == 30
+
+
+def test_what_is_given_up_is_told_once_by_a_worker_and_not_called_kept():
+    with capture_logs() as logs, Harness(counting(), partitions=4) as harness:
+        send(harness, 20)
+        harness.run()
+        stop(harness, harness.workers[0])
+        deploy(harness, renamed(), allow_dropped_state=True)
+        settle(harness)
+        (told,) = [each for each in logs if each["event"] == "state is given up for good"]
+        assert told["lost"] == ['store "views_per_page" of stage "page_of"']
+        assert told["log_level"] == "warning"
+        assert not any("keeps its state" in each["event"] for each in logs)
+
+
+def test_a_change_that_keeps_all_state_is_called_so():
+    with capture_logs() as logs, Harness(counting(), partitions=2) as harness:
+        harness._do(harness._log.admin().create([TopicSpec("users", 2)]))
+        send(harness, 20)
+        harness.run()
+        stop(harness, harness.workers[0])
+        deploy(harness, with_users())
+        settle(harness)
+        assert any("keeps its state" in each["event"] for each in logs)
+        assert not any("given up" in each["event"] for each in logs)
 
 
 def deploy_and_count(harness: Harness) -> HarnessWorker:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.errors import Misconfigured
@@ -114,7 +115,7 @@ def test_records_that_were_deleted_unread_are_foreseen() -> None:
 
 
 def test_a_version_that_would_lose_state_is_foreseen_also_while_the_others_run() -> None:
-    with Harness(counting(), partitions=2) as harness:
+    with capture_logs() as logs, Harness(counting(), partitions=2) as harness:
         send(harness, 30)
         harness.run()
         harness._plan = renamed().plan()
@@ -124,6 +125,8 @@ def test_a_version_that_would_lose_state_is_foreseen_also_while_the_others_run()
         assert refused(harness) == told
         harness._settings = msgspec.structs.replace(harness._settings, allow_dropped_state=True)
         assert foreseen(harness) == []
+        (warned,) = [each for each in logs if each["event"] == "state would be given up for good"]
+        assert warned["lost"] == ['store "views_per_page" of stage "page_of"']
         harness.restart()
         harness.run()
         assert foreseen(harness) == []

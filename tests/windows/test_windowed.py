@@ -278,11 +278,17 @@ def test_other_windows_are_told_and_another_name_makes_it_another_step() -> None
     assert fingerprint(old.plan()) != fingerprint(new.plan())
     assert compare(described(old), described(new)) == [
         'Step "count" of stage "shuffle" changed from tumbling windows of 60000 ms to tumbling windows of 120000 ms,'
-        ' and its open windows would be misread; give it another name, for example name="count_2".'
+        " and its open windows would be misread; make it what it was; or give it another name, for example"
+        ' name="count_2", and start with --allow-dropped-state, which gives up its open windows.'
     ]
-    assert compare(described(old), described(counting_in(tumbling(minutes(2)), "count_2")))[0].startswith(
-        'Store "count" of stage "shuffle" is gone'
+    # Where it was told to give it that name, nobody asks whether it was renamed.
+    renamed = described(counting_in(tumbling(minutes(2)), "count_2"))
+    assert 'Store "count" of stage "shuffle" is gone; its state would be lost.' in compare(
+        described(old), renamed
     )
+    assert compare(described(old), renamed, allow_dropped=True) == []
+    same = described(counting_in(MINUTE, "count_2"))
+    assert 'was it renamed to "count_2"?' in compare(described(old), same)[0]
 
 
 def test_lateness_and_triggers_may_change() -> None:
