@@ -21,8 +21,8 @@ from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
 from streamkit.runtime.arrive import wait_for_broker
+from streamkit.runtime.assemble import make_ready
 from streamkit.runtime.outcome import Outcome, finished, is_bounded
-from streamkit.runtime.prepare import prepare
 from streamkit.runtime.processes import Processes, end_with_parent, exit_code, worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.worker import Ending, run_worker
@@ -157,7 +157,7 @@ async def _make_ready(plan: Plan, settings: Settings) -> Outcome | None:
     cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
     try:
         await wait_for_broker(cluster.connect, settings)
-        await prepare(plan, cluster.admin(), settings)
+        await make_ready(plan, settings, cluster)
         return await finished(plan, cluster)
     finally:
         await cluster.close()

@@ -2,9 +2,9 @@
 
 the walk        agent rhythm assign poll turns pulse commit persist
 the process     worker processes stop_signals arrive host slot supervisor looks disk status
-the start       prepare internal_topics lost assemble parts make_task
+the start       prepare early internal_topics lost assemble parts make_task
 the group       declined growth twins
-the restore     restore tail agree
+the restore     restore tail agree given_up
 the writer      writer_names writer_life retire blocked
 the output      output_topics local
 event time      strangers

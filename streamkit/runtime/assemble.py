@@ -1,18 +1,21 @@
 """assemble: an agent from a plan, a log, a disk and a name. The worker, the harness and the simulation all do it here."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from streamkit.config import Settings
 from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import Log, MemberOptions, StageTasks, WriterOptions
+from streamkit.kafka.ports import Log, MemberOptions, WriterOptions
 from streamkit.model.commit import Guarantee
 from streamkit.runtime.agent import Agent
+from streamkit.runtime.assign import stages_of
+from streamkit.runtime.early import require_welcome
 from streamkit.runtime.losses import Losses, Notebook
 from streamkit.runtime.parts import Parts, wall_clock_ms
 from streamkit.runtime.persist import Storage
-from streamkit.runtime.prepare import prepare
+from streamkit.runtime.prepare import Prepared, prepare
 from streamkit.runtime.writer_names import Memory, WriterNames
 
 
@@ -33,9 +36,14 @@ class Identity(Memory, Notebook, Protocol):
         ...
 
 
-def stages_of(plan: Plan) -> tuple[StageTasks, ...]:
-    """What the group must know of a resolved plan."""
-    return tuple(StageTasks(stage.name, stage.partitions or 0) for stage in plan.stages)
+async def make_ready(plan: Plan, settings: Settings, log: Log) -> Prepared:
+    """Prepare the cluster for the plan.
+
+    Raises:
+        Misconfigured: a person must change something first.
+    """
+    welcome = partial(require_welcome, log_=log, settings=settings)
+    return await prepare(plan, log.admin(), settings, welcome)
 
 
 async def assemble(
@@ -51,7 +59,7 @@ async def assemble(
     Raises:
         Misconfigured: a topic is missing or has another shape than the pipeline needs.
     """
-    prepared = await prepare(plan, log.admin(), settings)
+    prepared = await make_ready(plan, settings, log)
     life = f"{plan.name}.{identity.life_name}"
     writer = WriterOptions(
         writer_id=life,

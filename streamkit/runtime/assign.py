@@ -15,7 +15,7 @@ from streamkit.config import Settings
 from streamkit.errors import Bug, IncompatiblePlan, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
-from streamkit.kafka.ports import Assignment, Log, Reader
+from streamkit.kafka.ports import Assignment, Log, Reader, StageTasks
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.step import Code
 from streamkit.progress.source_clock import SourceState
@@ -330,6 +330,11 @@ def with_ends(clock: ClockState, ends: Mapping[TopicPartition, int]) -> ClockSta
     for (topic, _), end in ends.items():
         sources[topic] = msgspec.structs.replace(sources.get(topic, SourceState()), end=end)
     return msgspec.structs.replace(clock, sources=sources)
+
+
+def stages_of(plan: Plan) -> tuple[StageTasks, ...]:
+    """What the group must know of a resolved plan."""
+    return tuple(StageTasks(stage.name, stage.partitions or 0) for stage in plan.stages)
 
 
 def inputs_of(stage: Stage, partition: int) -> dict[TopicPartition, Input]:

@@ -31,8 +31,7 @@ from streamkit.runtime.agree import (
     require_records,
     terms_of,
 )
-from streamkit.runtime.assemble import stages_of
-from streamkit.runtime.assign import inputs_of
+from streamkit.runtime.assign import inputs_of, stages_of
 from streamkit.runtime.declined import is_newcomer
 from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.last_commits import find_last, find_last_commit
@@ -56,12 +55,8 @@ async def foresee(prepared: Prepared, log_: Log, settings: Settings) -> list[Mis
     Raises:
         Retry: a transaction of a worker that is gone stays open; a worker would end it, and only then compare.
     """
-    plan = prepared.plan
-    options = MemberOptions(
-        group=plan.name, writer_id="", stages=stages_of(plan), plan=identify(plan).fingerprint
-    )
     try:
-        group = preview(options, await _members(log_.admin(), plan.name, settings))
+        group = await group_of(prepared.plan, log_.admin(), settings)
     except Misconfigured as error:
         return [error]
     reader = log_.reader(committed=True)
@@ -69,6 +64,18 @@ async def foresee(prepared: Prepared, log_: Log, settings: Settings) -> list[Mis
         return await _Foresight(prepared, log_, reader, settings, group).refusals()
     finally:
         await reader.close()
+
+
+async def group_of(plan: Plan, admin: Admin, settings: Settings) -> Preview:
+    """The group of a resolved plan, as a worker would find it.
+
+    Raises:
+        Misconfigured: the group would not take us, or is that of another pipeline.
+    """
+    options = MemberOptions(
+        group=plan.name, writer_id="", stages=stages_of(plan), plan=identify(plan).fingerprint
+    )
+    return preview(options, await _members(admin, plan.name, settings))
 
 
 async def _members(admin: Admin, group: str, settings: Settings) -> list[ShownMember]:

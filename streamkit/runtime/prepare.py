@@ -7,7 +7,7 @@ committed to them (`runtime/lost.py`). An altered configuration is set back wher
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 import structlog
@@ -179,14 +179,27 @@ async def _may_have_lost_records(plan: Plan, admin: Admin, change: Altered) -> b
     return any(positions.get(place, 0) < end for place, end in ends.items())
 
 
-async def prepare(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -> Prepared:
+async def _nothing_else(_: Prepared) -> None:
+    pass
+
+
+async def prepare(
+    plan: Plan,
+    admin: Admin,
+    settings: Settings = _NO_SETTINGS,
+    require: Callable[[Prepared], Awaitable[None]] = _nothing_else,
+) -> Prepared:
     """As `inspect`, then create the internal topics that are missing and set back what was altered.
+
+    `require` may refuse the plan for something else, before anything is changed; it is asked only if something would be.
 
     Raises:
         Misconfigured: a person must change something first.
     """
     prepared = await _inspect_patiently(plan, admin, settings)
     prepared.require()
+    if prepared.missing or prepared.grown or prepared.altered:
+        await require(prepared)
     for change in prepared.altered:
         log.warning("the configuration of an internal topic is set back", topic=change.topic, was=str(change))
         await admin.configure(change.topic, change.entries)

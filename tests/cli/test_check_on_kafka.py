@@ -111,6 +111,13 @@ def test_a_version_that_would_lose_state_is_said_before_it_is_deployed(space) ->
     say_the_same(space, "SK520")  # a look gives nothing up
 
 
+def test_a_version_that_is_refused_leaves_no_topics_behind(space) -> None:
+    change(space, "by_page", "by_other_page")
+    say_the_same(space, "SK520")
+    assert space.run("run", space.target, "--workers", "2").returncode == 1
+    assert not any("by_other_page" in topic for topic in admin(space).list_topics(timeout=30).topics)
+
+
 def test_another_pipeline_or_consumer_of_that_name_is_said(space) -> None:
     with running(space) as run:
         run.until("it has its tasks", lambda: bool(run.events("assignment")))

@@ -1,5 +1,7 @@
 """Two versions of a pipeline in one group: nobody dies of the other, and no state is lost without leave."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -33,6 +35,13 @@ def renamed() -> sk.Pipeline:
     """A version that would lose the counts."""
     pipeline = sk.pipeline("pages")
     pipeline.read(VIEWS).key_by(page_of).count(name="views").map_keyed(as_count).write(COUNTS)
+    return pipeline
+
+
+def keyed_by(key: Callable[[View], str], name: str = "views_per_page") -> sk.Pipeline:
+    """The same, but the shuffle and the stage behind it are called after this function."""
+    pipeline = sk.pipeline("pages")
+    pipeline.read(VIEWS).key_by(key).count(name=name).map_keyed(as_count).write(COUNTS)
     return pipeline
 
 
@@ -86,6 +95,10 @@ def stop(harness: Harness, worker: HarnessWorker) -> None:
     worker.agent.stop()
     harness._do(worker.work)
     worker.agent = worker.work = None
+
+
+def topics(harness: Harness) -> list[str]:
+    return harness._do(harness._log.admin().list_topics())
 
 
 def stages(worker: HarnessWorker) -> set[str]:
@@ -275,12 +288,12 @@ def test_another_pipeline_of_the_same_name_is_told_so(harness):
     other = sk.pipeline("pages")
     other.read(USERS).map(page_of_count).write(COUNTS)
     harness._plan = other.plan()
-    stranger = deploy(harness, other)
     with pytest.raises(Misconfigured) as refused:
-        settle(harness)
+        deploy(harness, other)
     assert refused.value.problem == 'another pipeline is running under the name "pages"'
     assert "views" in refused.value.detail
-    harness.workers.remove(stranger)
+    harness.workers.pop()
+    assert "pages.users.changelog.1" not in topics(harness)
     harness._plan = counting().plan()
     settle(harness)
     send(harness, 10)
