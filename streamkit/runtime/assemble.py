@@ -16,6 +16,7 @@ from streamkit.runtime.losses import Losses, Notebook
 from streamkit.runtime.parts import Parts, wall_clock_ms
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.prepare import Prepared, prepare
+from streamkit.runtime.supervisor import Backoff, retried
 from streamkit.runtime.writer_names import Memory, WriterNames
 
 
@@ -37,13 +38,14 @@ class Identity(Memory, Notebook, Protocol):
 
 
 async def make_ready(plan: Plan, settings: Settings, log: Log) -> Prepared:
-    """Prepare the cluster for the plan.
+    """Prepare the cluster for the plan; again, later each time, while what is in the way may pass: a broker may be busy.
 
     Raises:
         Misconfigured: a person must change something first.
     """
     welcome = partial(require_welcome, log_=log, settings=settings)
-    return await prepare(plan, log.admin(), settings, welcome)
+    prepared = partial(prepare, plan, log.admin(), settings, welcome)
+    return await retried("preparing the cluster", Backoff(settings), prepared)
 
 
 async def assemble(

@@ -6,8 +6,7 @@ committed to them (`runtime/lost.py`). An altered configuration is set back wher
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -206,17 +205,50 @@ async def prepare(
     if prepared.missing:
         await admin.create(prepared.missing)
     has_mended = prepared.has_fleeting_letters and await _keep_letters(plan.dead_letter_topic, admin)
-    for spec in prepared.grown:
-        log.info("a changelog gets more partitions", topic=spec.name, partitions=spec.partitions)
-        with contextlib.suppress(Misconfigured):  # another worker was quicker; if not, the next look tells
-            await admin.add_partitions(spec.name, spec.partitions)
+    refused = await _grow(prepared.grown, admin)
     if prepared.missing or prepared.grown or has_mended:
         # Another worker may have been quicker, with another plan.
-        prepared = await inspect(plan, admin, settings)
+        prepared = await _inspect_grown(plan, admin, settings)
         prepared.require()
     if prepared.grown:
-        raise Retry(f'changelog "{prepared.grown[0].name}" did not get more partitions')
+        raise _not_grown(prepared.grown[0], refused)
     return prepared
+
+
+async def _grow(changelogs: Iterable[TopicSpec], admin: Admin) -> Misconfigured | None:
+    """Ask for partitions; what the broker has against it, which may be that another worker was quicker."""
+    refused = None
+    for spec in changelogs:
+        log.info("a changelog gets more partitions", topic=spec.name, partitions=spec.partitions)
+        try:
+            await admin.add_partitions(spec.name, spec.partitions)
+        except Misconfigured as error:
+            refused = error
+    return refused
+
+
+async def _inspect_grown(plan: Plan, admin: Admin, settings: Settings) -> Prepared:
+    """As `inspect`, but wait a while for partitions that were added a moment ago."""
+    give_up_at = asyncio.get_running_loop().time() + HEARD_S
+    while True:
+        prepared = await inspect(plan, admin, settings)
+        if not prepared.grown or asyncio.get_running_loop().time() >= give_up_at:
+            return prepared
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _not_grown(spec: TopicSpec, refused: Misconfigured | None) -> StreamkitError:
+    """A changelog that has stayed as it was: a broker is slow, or will never do it."""
+    problem = f'changelog "{spec.name}" did not get more partitions'
+    if refused is None:
+        return Retry(problem, detail="they were asked for, and no broker shows them yet")
+    return Misconfigured(
+        problem,
+        where=refused.where,
+        detail=f"{refused.problem}: {refused.detail}",
+        hint=f"a source has grown, and this topic follows: allow the workers' user to alter it, or give it\n"
+        f"{so_many(spec.partitions)} by hand, then start the workers again",
+    )
 
 
 async def _keep_letters(topic: str, admin: Admin) -> bool:

@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import structlog
+
+R = TypeVar("R")
 
 log = structlog.get_logger()
 
@@ -79,3 +82,15 @@ async def stopped_when(asked: asyncio.Event, stop: Callable[[], None]) -> AsyncI
         yield
     finally:
         waiting.cancel()
+
+
+async def unless_asked(asked: asyncio.Event, work: Coroutine[Any, Any, R]) -> R | None:
+    """What comes of this work; None if we are asked to stop before it has ended, which then it is made to."""
+    working, asking = asyncio.create_task(work, name="work"), asyncio.create_task(asked.wait(), name="stop")
+    try:
+        await asyncio.wait([working, asking], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        asking.cancel()
+        await asyncio.wait([working, asking])

@@ -30,7 +30,7 @@ from streamkit.runtime.persist import Storage
 from streamkit.runtime.processes import EXIT_TRY_AGAIN, worker_count, worker_number
 from streamkit.runtime.slot import require_folder, take_slot
 from streamkit.runtime.status import worker_status
-from streamkit.runtime.stop_signals import stop_signals, stopped_when
+from streamkit.runtime.stop_signals import stop_signals, stopped_when, unless_asked
 from streamkit.runtime.watch import watching
 from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
@@ -92,7 +92,10 @@ async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asynci
     folder = Path(settings.state_dir) / plan.name
     slot = take_slot(folder)
     try:
-        agent = await assemble(plan, settings, cluster, open_storage(settings, folder), slot)
+        storage = open_storage(settings, folder)
+        agent = await unless_asked(asked, assemble(plan, settings, cluster, storage, slot))
+        if agent is None:
+            return False
         log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
         async with stopped_when(asked, agent.stop):
             with (

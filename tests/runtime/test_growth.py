@@ -3,7 +3,7 @@
 import pytest
 
 import streamkit as sk
-from streamkit.errors import LogGap, Misconfigured, StateLost
+from streamkit.errors import LogGap, Misconfigured, Retry, StateLost
 from streamkit.model.ids import MIN_TIME, TopicPartition
 from streamkit.model.signal import Watermark
 from streamkit.progress.channels import Channels, Status
@@ -11,6 +11,7 @@ from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.runtime.growth import LOOK_S
 from streamkit.runtime.prepare import inspect
 from streamkit.testing import Harness
+from streamkit.testing.memory.admin import MemoryAdmin
 from streamkit.windows import Window, tumbling
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, as_count, check_running_counts, counting, page_of
 
@@ -54,6 +55,27 @@ def test_new_partitions_are_taken_over_within_a_minute_and_without_a_restart(wor
         send(harness, 30)
         harness.run()
         assert counted(harness) == 90
+
+
+def test_a_broker_that_is_too_busy_to_add_partitions_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    add, tries = MemoryAdmin.add_partitions, []
+
+    async def busy(self: MemoryAdmin, topic: str, partitions: int) -> None:
+        tries.append(topic)
+        if len(tries) in range(2, 6):  # the first is that of the source itself
+            raise Retry("waiting for new partitions took longer than 30 s")
+        await add(self, topic, partitions)
+
+    monkeypatch.setattr(MemoryAdmin, "add_partitions", busy)
+    with Harness(counting(), partitions=2) as harness:
+        grow(harness, "views", 5)
+        send(harness, 30)
+        harness.advance(3 * LOOK_S)
+        harness._do(harness._until(harness._is_settled))
+        harness.run()
+        assert tasks(harness, "views") == [0, 1, 2, 3, 4]
+        assert counted(harness) == 30
+    assert len(tries) == 6
 
 
 def test_state_that_depends_on_the_count_is_not_torn_apart() -> None:

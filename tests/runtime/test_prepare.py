@@ -110,3 +110,43 @@ async def test_a_source_that_grew_takes_no_key_from_its_state(admin):
         "pages.views.changelog.1": 5,
         "pages.page_of.changelog.1": 3,
     }
+
+
+async def grown(admin):
+    """A pipeline whose source has more partitions than when it was prepared."""
+    await admin.create([TopicSpec("views", 3), TopicSpec("counts", 2)])
+    plan = counting().plan()
+    await prepare(plan, admin)
+    await admin.add_partitions("views", 5)
+    return plan
+
+
+async def test_a_changelog_that_may_not_grow_is_for_a_person_who_is_told_what_to_do(admin, monkeypatch):
+    plan = await grown(admin)
+
+    async def refuse(topic, partitions):
+        raise Misconfigured(
+            "the broker refused the request", where=topic, detail="TOPIC_AUTHORIZATION_FAILED"
+        )
+
+    monkeypatch.setattr(prepare_module, "HEARD_S", 0.01)
+    monkeypatch.setattr(admin, "add_partitions", refuse)
+    with pytest.raises(Misconfigured) as refused:
+        await prepare(plan, admin)
+    assert refused.value.problem == 'changelog "pages.views.changelog.1" did not get more partitions'
+    assert "TOPIC_AUTHORIZATION_FAILED" in refused.value.detail
+    assert "allow the workers' user to alter it, or give it\n5 partitions by hand" in refused.value.hint
+
+
+async def test_partitions_that_brokers_hear_of_later_are_waited_for(admin, monkeypatch):
+    plan = await grown(admin)
+    add = admin.add_partitions
+
+    async def later(topic, partitions):
+        asyncio.get_running_loop().call_later(
+            0.3, lambda: tasks.append(asyncio.ensure_future(add(topic, partitions)))
+        )
+
+    tasks = []
+    monkeypatch.setattr(admin, "add_partitions", later)
+    assert (await prepare(plan, admin)).partition_counts["pages.views.changelog.1"] == 5
