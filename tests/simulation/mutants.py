@@ -98,7 +98,6 @@ TOGETHER = Bias(
 # Nobody hurts: what goes wrong is the work's own doing. And so many slow records at a time that they outlast their limit.
 UNDISTURBED = Bias(workers_max=2, acts=(0,))
 BACKLOGS = msgspec.structs.replace(UNDISTURBED, settings={"slice_records": 100, "session_timeout_s": 0.3})
-
 MUTANTS = (
     Mutant("positions outside the transaction", clients.positions_outside_the_transaction, 0),
     Mutant("membership unchecked", clients.membership_unchecked, 1, ABSENCES),
@@ -172,6 +171,8 @@ MUTANTS = (
     Mutant(
         "unstorable state is not found", failures.state_that_cannot_be_stored_is_not_found, Family.FAILING + 3
     ),
+    Mutant("tried again on the spot", failures.tried_again_on_the_spot, Family.FAILING),
+    Mutant("attempts are never counted", failures.attempts_are_never_counted, Family.FAILING),
     Mutant("intervals by the wall clock", time.intervals_by_the_wall_clock, Family.TIMED + 85),
     Mutant("wakes without a word", time.wakes_without_a_word, Family.SLEEPY + 2),
     Mutant("channels not committed", time.channels_not_committed, Family.TIMED + 11),

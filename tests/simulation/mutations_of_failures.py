@@ -1,13 +1,20 @@
 """Deliberate faults where records fail: what is undone, and what comes behind it."""
 
+import contextlib
 from typing import Any
 
 from streamkit.state.record_layer import RecordLayer
 from streamkit.state.timers import TimerCells
 from streamkit.state.values import ValueFormat
 from streamkit.task.careful import Careful
+from streamkit.task.chain import RecordFailed
 from streamkit.task.counts import DEAD_LETTERS
-from streamkit.task.ingest import FetchedIntake
+from streamkit.task.failures import Failures
+from streamkit.task.ingest import FetchedIntake, Intake
+from streamkit.task.task import Task
+
+# More often than anybody may run a record without a word.
+UNCOUNTED = 25
 
 
 def undone_record_keeps_its_state(patch: Any) -> None:
@@ -58,3 +65,28 @@ def undone_record_takes_others_along(patch: Any) -> None:
 def state_that_cannot_be_stored_is_not_found(patch: Any) -> None:
     """Nobody looks whether a row fits into the changelog before the span ends."""
     patch(ValueFormat, "require_storable", lambda *_given: None)
+
+
+def tried_again_on_the_spot(patch: Any) -> None:
+    """A failed record is undone and run again at once, uncounted, before anybody is told: the results are right."""
+    run = Intake._run_one
+
+    def broken(self: Intake, record: Any) -> None:
+        for _ in range(UNCOUNTED):
+            with contextlib.suppress(RecordFailed):
+                run(self, record)
+                return
+        run(self, record)
+
+    patch(Intake, "_run_one", broken)
+
+
+def attempts_are_never_counted(patch: Any) -> None:
+    """Every failure of a record is its first one."""
+    is_given_up = Failures._is_given_up
+
+    def broken(self: Failures, task: Task, what: Any, reason: Any) -> bool:
+        task.attempts.clear()
+        return is_given_up(self, task, what, reason)
+
+    patch(Failures, "_is_given_up", broken)

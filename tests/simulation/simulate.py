@@ -5,12 +5,14 @@ import contextlib
 import logging
 import traceback
 from collections.abc import Iterator
+from typing import Any, Never
 
 import msgspec
 import structlog
 
 from streamkit.testing.virtual_time import Deadlock, Livelock, VirtualLoop, run
 from tests.simulation import invariants, losses
+from tests.simulation.attempts import counted, hear
 from tests.simulation.cleaning import local_state_lasts, with_cleaner
 from tests.simulation.families import Family, family_of
 from tests.simulation.growing import draw_growing
@@ -87,7 +89,7 @@ async def _play(scenario: Scenario, meter: Meter, *, verbose: bool) -> None:
     if scenario.work_s:
         set_work(Labour(world).spend)
     try:
-        with local_state_lasts(scenario):
+        with local_state_lasts(scenario), counted(world):
             await _history(world, meter)
     finally:
         set_work(None)
@@ -142,11 +144,13 @@ async def _history(world: World, meter: Meter) -> None:
 
 @contextlib.contextmanager
 def quiet(*, verbose: bool = False) -> Iterator[None]:
-    """Keep the runtime's own log out of the way; with `verbose` let it through."""
+    """Keep the runtime's own log out of the way, but hear its warnings; with `verbose` let it through."""
     was_configured, before = structlog.is_configured(), structlog.get_config()
-    level = logging.DEBUG if verbose else logging.CRITICAL
+    level = logging.DEBUG if verbose else logging.WARNING
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=False
+        processors=[hear, *(before["processors"] if verbose else [_drop])],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=False,
     )
     try:
         yield
@@ -154,3 +158,7 @@ def quiet(*, verbose: bool = False) -> Iterator[None]:
         structlog.configure(**before)
         if not was_configured:
             structlog.reset_defaults()  # or a harness in the same process would believe that somebody asked for logs
+
+
+def _drop(_logger: object, _level: str, _line: Any) -> Never:
+    raise structlog.DropEvent

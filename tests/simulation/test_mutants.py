@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulation import attempts
 from tests.simulation.families import family_of
 from tests.simulation.mutants import MUTANTS, Mutant, mutated
 from tests.simulation.simulate import quiet, simulate
@@ -26,3 +27,13 @@ def is_noticed(mutant: Mutant, seed: int) -> bool:
         if not simulate(seed, mutant.bias).problems:
             return False
     return not simulate(seed, mutant.bias).problems
+
+
+def test_a_record_that_is_run_in_circles_is_noticed_by_the_count_of_its_runs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (mutant,) = [each for each in MUTANTS if each.name == "tried again on the spot"]
+    with quiet():
+        assert is_noticed(mutant, mutant.seed)
+        monkeypatch.setattr(attempts, "RUNS_MAX", 1_000_000)
+        assert not is_noticed(mutant, mutant.seed)
