@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ PACKAGE = Path(streamkit.__file__).parent
 COMMAND = re.compile(r"`streamkit ([^`]+)`")
 # Commands that only show a plan unless they are told to act.
 ACTING = ("topics apply", "offsets reset")
+# What stands for something that is only known when it is said.
+PLACE = "<x>"
 # What a person would write where a text has a place to fill in.
 TARGET = "services.page_views.pipeline:page_views"
 
@@ -39,21 +42,28 @@ def texts() -> Iterator[tuple[str, str]]:
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 yield where, each.value
             elif isinstance(each, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else "<x>" for part in each.values]
-                yield where, "".join(str(part) for part in parts)
+                for parts in product(*map(_ways, each.values)):
+                    yield where, "".join(parts)
+
+
+def _ways(part: ast.expr) -> list[str]:
+    """What a part of an f-string may say: a choice between two texts is either, and anything else is a place to fill in."""
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    each = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    texts = [one.value for one in each if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return texts if len(texts) == len(each) else [PLACE]
 
 
 def _has_doc(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return bool(node.body) and isinstance(node.body[0], ast.Expr)
 
 
-RECOMMENDED = sorted(
-    {(where, text, found) for where, text in texts() for found in COMMAND.findall(text) if "<x>" not in found}
-)
+RECOMMENDED = sorted({(where, text, found) for where, text in texts() for found in COMMAND.findall(text)})
 
 
 def test_there_are_some() -> None:
     assert len(RECOMMENDED) > 8
+    assert any(PLACE in command for _, _, command in RECOMMENDED)
 
 
 @pytest.mark.parametrize(
