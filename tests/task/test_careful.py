@@ -7,9 +7,13 @@ from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.task import careful
+from streamkit.task.letters import Letters
 from streamkit.testing import Harness
 from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
 from tests.runtime.pages import COUNTS, VIEWS, Count, View, check_running_counts, page_of
+
+# What each record costs at most: calls of its operator (by memory, by the topic, carefully), and letters about it.
+CALLS_MAX = 3
 
 
 class Refusing(sk.Operator[str, View, Count]):
@@ -56,6 +60,27 @@ def test_records_that_fail_leave_no_trace_and_make_the_others_run_a_few_times_at
         assert len(harness.dead_letters()) == 400 // share
         # Once by memory, once by the topic, then carefully; what was committed in between is not run again.
         assert operator.calls[0] <= 4 * 400
+
+
+@pytest.mark.parametrize("size", [500, 2_000])
+@pytest.mark.parametrize("share", [1, 2, 100])
+def test_a_record_that_fails_costs_about_what_a_record_costs(
+    share: int, size: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Counted in calls and letters, so that a busy machine changes nothing: of all records, of half, of one in 100."""
+    operator, written, write = Refusing(), [], Letters.of_record
+
+    def count(self: Letters, *given: Any, **more: Any) -> None:
+        written.append(given)
+        write(self, *given, **more)
+
+    monkeypatch.setattr(Letters, "of_record", count)
+    with Harness(refusing(operator), partitions=1) as harness:
+        users = ("bad" if number % share == share - 1 else "good" for number in range(size))
+        harness.send(VIEWS, *[View("page", user) for user in users])
+        harness.run()
+        assert len(harness.dead_letters()) == size // share
+        assert operator.calls[0] + len(written) <= CALLS_MAX * size
 
 
 def test_a_task_trusts_its_records_again_after_a_while(monkeypatch):
