@@ -6,6 +6,7 @@ from typing import Any
 from streamkit.state.record_layer import RecordLayer
 from streamkit.state.timers import TimerCells
 from streamkit.state.values import ValueFormat
+from streamkit.task import letters
 from streamkit.task.careful import Careful
 from streamkit.task.chain import RecordFailed
 from streamkit.task.counts import DEAD_LETTERS
@@ -90,3 +91,10 @@ def attempts_are_never_counted(patch: Any) -> None:
         return is_given_up(self, task, what, reason)
 
     patch(Failures, "_is_given_up", broken)
+
+
+def letters_of_some_errors_cannot_be_written(patch: Any) -> None:
+    """What an error says is taken as it is, although it may have no form in UTF-8, or no text at all."""
+    patch(letters, "said", str)
+    patch(letters, "printable", str)
+    patch(letters, "_bytes", str.encode)

@@ -129,6 +129,18 @@ def outbox_kept_on_rewind(patch: Any) -> None:
     patch(Outbox, "drop", lambda _self: None)
 
 
+def span_kept_on_rewind(patch: Any) -> None:
+    """A dropped span keeps its number, as if it had been committed."""
+    rewind = Task.rewind
+
+    def broken(self: Task, outputs: Any) -> None:
+        span = self.span
+        rewind(self, outputs)
+        self.span = span
+
+    patch(Task, "rewind", broken)
+
+
 def operators_not_bound_anew(patch: Any) -> None:
     """What operators remember of a dropped span stays."""
     rewind = Task.rewind

@@ -59,6 +59,15 @@ class Broken(Exception):
     """What the user's code raises here."""
 
 
+class Mute(Broken):
+    """What it raises at times: an error that cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words for it")
+
+    __repr__ = __str__
+
+
 # What records of each fate take, in scenarios in which work takes time; called with the fate, before a record's work.
 Work = Callable[[Fate], None]
 _work: Work | None = None
@@ -138,9 +147,16 @@ def fail_late(event: Event, flakes: dict[tuple[str, str, int], int]) -> None:
     if _work is not None and event.fate in ("slow", "stuck_late"):
         _work(event.fate)
     if event.fate == "raise_late":
-        raise Broken(f"{event.key} {event.seq}")
+        raise _broken(event)
     if event.fate == "flaky":
         fail_at_first(event, flakes)
+
+
+def _broken(event: Event) -> Broken:
+    """An error as users raise them: of five, one has no form in UTF-8 and one no text at all."""
+    texts = ("", "", "", "", " \udcff")
+    at = event.seq % (len(texts) + 1)
+    return Broken(f"{event.key} {event.seq}{texts[at]}") if at < len(texts) else Mute(event.key)
 
 
 def fail_at_first(event: Event, flakes: dict[tuple[str, str, int], int]) -> None:
