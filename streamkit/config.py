@@ -9,14 +9,34 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from streamkit.errors import Misconfigured
-from streamkit.model.broker_address import address_problem
+from streamkit.model.broker_address import PORT_MAX, address_problem
+from streamkit.model.written import Written, read_value, require_bounds, unknown
 
 GuaranteeName = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+# Kafka counts milliseconds in 32 bits: 24 days. Nobody waits for longer anywhere else either.
+SECONDS_MAX = 2_147_483
+# Zero where "at once" means something. Where it does not, the least with which anything could come about.
+Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+Pause = Annotated[float, Meta(ge=0.001, le=SECONDS_MAX)]
+Patience = Annotated[float, Meta(ge=0.1, le=SECONDS_MAX)]
+# A hundred years: no record of a clock that is right lies behind them.
+Future = Annotated[float, Meta(ge=0, le=3_155_760_000)]
+# More records between two turns than anybody handles in a second.
+Records = Annotated[int, Meta(ge=1, le=1_000_000)]
+# What is sent in one transaction fits into the lengths of Kafka's protocol.
+SpanBytes = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+# Zero keeps nothing in memory that can be had again. A pebibyte is more than there is.
+MemoryBytes = Annotated[int, Meta(ge=0, le=2**50)]
+Port = Annotated[int, Meta(ge=1, le=PORT_MAX)]
+# Kafka counts replicas in 16 bits.
+Replicas = Annotated[int, Meta(ge=1, le=32_767)]
 
 
 PREFIX = "STREAMKIT_"
@@ -39,6 +59,8 @@ OTHER_VARIABLES = frozenset(
 # Kubernetes tells every container of a service that is called "streamkit..." by variables of these names.
 _SERVICE_LINK = re.compile(r".*_SERVICE_(HOST|PORT)(_\w+)?|.*_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
+# How the keys of the connection's security begin, in a file and in messages.
+_SECURITY = "security."
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -102,76 +124,77 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     # Under load a span lasts this long; when the input is drained it is committed at once. 100 ms is what Kafka
     # Streams uses under exactly-once, so figures compare.
-    commit_interval_s: float = 0.1
+    commit_interval_s: Seconds = 0.1
     # When little comes in, wait this long for more before the next round of commits: below it requests, not records,
     # are what is paid for. At 2,000 records/s it costs 10 ms of latency and saves a third of the CPU.
-    commit_pause_s: float = 0.016
+    commit_pause_s: Seconds = 0.016
     # A span that built this many bytes of output is committed early: bounds memory and transaction size.
-    span_bytes_max: int = 16 * 1024 * 1024
+    span_bytes_max: SpanBytes = 16 * 1024 * 1024
     # Records handled between two turns of the event loop, if they are quick: replies and commits wait at most this long.
     # Slow ones are bounded by time (`runtime/turns.py`). What the loop does between two turns costs as much as a dozen.
-    slice_records: int = 1000
+    slice_records: Records = 1000
 
     # Hand records over in memory where a shuffle begins and ends in the same worker; False sends all by their topics.
     local_shuffle: bool = True
 
     # A step that keeps one record for longer than this holds up everything else of its worker, for good as far as one
     # can tell: the worker leaves the group. Five minutes is what Kafka's own consumers allow (max.poll.interval.ms).
-    processing_max_s: float = 300.0
+    processing_max_s: Patience = 300.0
 
     # A worker that does not answer for this long loses its tasks.
-    session_timeout_s: float = 10.0
+    session_timeout_s: Patience = 10.0
     # Workers have this long to finish their span when the group changes.
-    rebalance_timeout_s: float = 30.0
+    rebalance_timeout_s: Patience = 30.0
     # Far longer than any span, short enough that a lost worker's transaction does not hold readers for ever.
-    transaction_timeout_s: float = 30.0
-    request_timeout_s: float = 10.0
+    transaction_timeout_s: Patience = 30.0
+    request_timeout_s: Patience = 10.0
 
     state_dir: str = ".streamkit/state"
     store: Literal["rocksdb", "memory"] = "rocksdb"
     # What all tasks of a worker may keep in memory, RocksDB included (`state/budget.py`). None: half of the memory of the
     # container or the machine, divided among the workers of one parent.
-    memory_bytes: int | None = None
+    memory_bytes: MemoryBytes | None = None
     # Committed rows are gathered this long before they are written to RocksDB: what changes often is written once.
-    state_apply_interval_s: float = 1.0
+    state_apply_interval_s: Seconds = 1.0
     # RocksDB keeps them in memory, and its files get them this often: a process that is killed leaves its successor
     # about this much of the changelog to read again. One task's small file a minute is nothing to a disk.
-    state_flush_interval_s: float = 60.0
+    state_flush_interval_s: Seconds = 60.0
 
     # Let a version of the pipeline start that no longer has a stage or a store with state: that state is given up.
     allow_dropped_state: bool = False
 
     # Event time is announced downstream at most this often: a signal goes to every partition, so with many tasks it is
     # stretched further (`task/align.py`).
-    watermark_interval_s: float = 0.2
+    watermark_interval_s: Pause = 0.2
     # A record that claims to be further in the future than this has a wrong clock: it is set aside, or it would carry
     # event time away with it.
-    future_max_s: float = 86_400.0
+    future_max_s: Future = 86_400.0
 
     # Records in a shuffle that streamkit did not write stop the worker; True passes over them, and counts them.
     skip_foreign: bool = False
 
     # Restart delays of a failing task: doubled from the first to the last.
-    restart_delay_first_s: float = 0.5
-    restart_delay_last_s: float = 30.0
+    restart_delay_first_s: Pause = 0.5
+    restart_delay_last_s: Pause = 30.0
     # Prometheus metrics on this port of the loopback address; None: nobody listens. With several workers under one
     # parent each takes the next port.
-    metrics_port: int | None = None
+    metrics_port: Port | None = None
 
     # A worker that starts before its broker waits this long: a broker and its machine are up in less.
-    start_timeout_s: float = 60.0
+    start_timeout_s: Seconds = 60.0
     # SIGTERM: finish the span, commit and leave within this time.
-    drain_timeout_s: float = 20.0
+    drain_timeout_s: Patience = 20.0
 
-    replication: int | None = None
+    replication: Replicas | None = None
     """Replication factor of topics we create; None leaves it to the broker."""
 
     def __post_init__(self) -> None:
-        """Refuse addresses that no client could connect to.
+        """Refuse numbers out of bounds, and addresses that no client could connect to.
 
         Raises:
-            Misconfigured: one is not of the form host:port.
+            Misconfigured: a number is out of bounds, or an address is not of the form host:port.
         """
+        require_bounds(self)
         if problem := address_problem(self.brokers):
             raise Misconfigured(
                 "brokers cannot be read as addresses",
@@ -186,25 +209,55 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Settings from a TOML file, overlaid by `STREAMKIT_<FIELD>` variables, overlaid by what is given.
 
         Raises:
-            Misconfigured: a key or a variable that is no setting, or a value of the wrong type, with its path.
+            Misconfigured: a key or a variable that is no setting, or a value of the wrong type or out of bounds.
         """
-        values: dict[str, Any] = {}
-        if path is not None:
-            values.update(_read_toml(path))
         environment = os.environ if environment is None else environment
-        values.update(_from_environment(environment, cls.__struct_fields__))
-        values.update({name: value for name, value in given.items() if value is not None})
-        try:
-            settings = msgspec.convert(values, cls, strict=False)
-        except msgspec.ValidationError as error:
-            raise Misconfigured(
-                f"settings: {error}",
-                where=str(path) if path else "STREAMKIT_* variables",
-                hint=f"the settings are: {', '.join(cls.__struct_fields__)}",
-            ) from None
+        written = {} if path is None else _from_file(path)
+        written |= _from_environment(environment)
+        written |= {name: Written(name, value) for name, value in given.items() if value is not None}
+        settings = _settings_of(written)
         _require_known(environment, settings)
         _require_order(settings)
         return settings
+
+
+def _settings_of(written: Mapping[str, Written]) -> Settings:
+    """Settings from values by their keys; those of the connection's security are `security.<field>`."""
+    values: dict[str, Any] = {}
+    security: dict[str, Any] = {}
+    for key, each in written.items():
+        if key.startswith(_SECURITY):
+            field = key.removeprefix(_SECURITY)
+            security[field] = _read_security(field, each)
+        elif key in Settings.__struct_fields__:
+            values[key] = read_value(Settings, key, each)
+        else:
+            raise unknown("setting", each.name, Settings.__struct_fields__, where=each.where)
+    if security and "security" not in values:
+        values["security"] = Security(**security)
+    return Settings(**values)
+
+
+def _read_security(field: str, written: Written) -> Any:
+    if field not in Security.__struct_fields__:
+        known = [f"{_SECURITY}{each}" for each in Security.__struct_fields__]
+        raise unknown("setting", written.name, known, where=written.where)
+    if field == "password_env" and not isinstance(written.value, str):
+        return ""  # refused by the struct itself, which does not show it: it may be the password
+    return read_value(Security, field, written)
+
+
+def _from_file(path: Path) -> dict[str, Written]:
+    written: dict[str, Written] = {}
+    for key, value in _read_toml(path).items():
+        if key == "security" and isinstance(value, dict):
+            written |= {
+                f"{_SECURITY}{field}": Written(f"{_SECURITY}{field}", each, str(path))
+                for field, each in value.items()
+            }
+        else:
+            written[key] = Written(key, value, str(path))
+    return written
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -220,20 +273,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise Misconfigured(f'settings file "{path}" is not TOML: {error}') from None
 
 
-def _from_environment(environment: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for field in fields:
-        value = environment.get(f"STREAMKIT_{field.upper()}")
-        if value is not None and field != "security":
-            values[field] = value
-    security = {
-        field: environment[name]
-        for field in Security.__struct_fields__
-        if (name := f"STREAMKIT_SECURITY_{field.upper()}") in environment
-    }
-    if security:
-        values["security"] = security
-    return values
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Written]:
+    keys = [*(each for each in Settings.__struct_fields__ if each != "security")]
+    keys += [f"{_SECURITY}{field}" for field in Security.__struct_fields__]
+    variables = {key: f"{PREFIX}{key.upper().replace('.', '_')}" for key in keys}
+    return {key: Written(name, environment[name]) for key, name in variables.items() if name in environment}
 
 
 def _require_known(environment: Mapping[str, str], settings: Settings) -> None:

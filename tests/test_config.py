@@ -1,9 +1,11 @@
 import asyncio
+import math
 import re
 from pathlib import Path
 
 import pytest
 from aiokafka.errors import SaslAuthenticationFailed
+from msgspec import inspect
 
 import streamkit
 from streamkit.config import OTHER_VARIABLES, Secret, Security, Settings
@@ -34,11 +36,129 @@ def test_a_key_that_is_no_setting_is_named(tmp_path):
     assert "commit_interval_s" in refused.value.hint
 
 
-def test_a_value_of_the_wrong_type_is_named_with_its_path():
-    with pytest.raises(Misconfigured, match=r"\$\.commit_interval_s"):
-        Settings.load(None, {"STREAMKIT_COMMIT_INTERVAL_S": "soon"})
-    with pytest.raises(Misconfigured, match=r"\$\.guarantee"):
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("COMMIT_INTERVAL_S", "soon", 'is "soon"; it must be a number of seconds between 0 and 2147483'),
+        ("SLICE_RECORDS", "abc", 'is "abc"; it must be a whole number between 1 and 1000000'),
+        ("SLICE_RECORDS", "0", 'is "0"; it must be a whole number between 1 and 1000000'),
+        ("SLICE_RECORDS", "9" * 5000, "it must be a whole number between 1 and 1000000"),
+        ("METRICS_PORT", "99999", 'is "99999"; it must be a whole number between 1 and 65535'),
+        ("SPAN_BYTES_MAX", "0", 'is "0"; it must be a whole number of bytes between 1 and 2147483647'),
+        ("LOCAL_SHUFFLE", "no", 'is "no"; it must be true or false'),
+        ("STORE", "rocks", 'is "rocks"; it must be "memory" or "rocksdb"'),
+        (
+            "SECURITY_PROTOCOL",
+            "TLS",
+            'is "TLS"; it must be "PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL" or "SSL"',
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_with_its_variable_and_with_what_can(variable, value, told):
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(None, {f"STREAMKIT_{variable}": value})
+    assert refused.value.problem.startswith(f"STREAMKIT_{variable} is ")
+    assert told in refused.value.problem
+    assert len(refused.value.problem) < 200
+
+
+def test_a_choice_that_is_nearly_right_is_told_with_the_nearest():
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(None, {"STREAMKIT_STORE": "rocks"})
+    assert refused.value.hint == "did you mean rocksdb?"
+    with pytest.raises(Misconfigured, match=r'^guarantee is "exactly-once"'):
         Settings.load(None, {}, guarantee="exactly-once")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("slice_records = 0", "slice_records is 0; it must be a whole number between 1 and 1000000"),
+        ("state_dir = 3", "state_dir is 3; it must be text"),
+        ("local_shuffle = 'off'", 'local_shuffle is "off"; it must be true or false'),
+        ("security = 'TLS'", 'security is "TLS"; it must be a table'),
+        ("[security]\nprotocol = 'TLS'", 'security.protocol is "TLS"; it must be'),
+    ],
+)
+def test_a_value_in_a_file_is_told_with_its_key_and_the_file(tmp_path, content, told):
+    file = tmp_path / "settings.toml"
+    file.write_text(content)
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(file, {})
+    assert told in refused.value.problem
+    assert refused.value.where == str(file)
+
+
+NUMBERS = [
+    each.name
+    for each in inspect.type_info(Settings).fields
+    if "IntType" in str(each) or "FloatType" in str(each)
+]
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+def test_every_number_has_bounds_and_nothing_outside_of_them_is_taken(field, tmp_path):
+    """A new setting without bounds fails here: text from a variable, a key in a file and the constructor alike."""
+    file = tmp_path / "settings.toml"
+    for value in (math.nan, math.inf, -math.inf, -1, -0.001, 1e30):
+        with pytest.raises(Misconfigured, match=f"^STREAMKIT_{field.upper()} is .* between"):
+            Settings.load(None, {f"STREAMKIT_{field.upper()}": str(value)})
+        file.write_text(f"{field} = {value}")
+        with pytest.raises(Misconfigured, match=f"^{field} is .* between"):
+            Settings.load(file, {})
+        with pytest.raises(Misconfigured, match=f"^{field} is .* between"):
+            Settings(**{field: value})
+
+
+def test_the_numbers_by_default_are_many_and_within_bounds():
+    assert len(NUMBERS) >= 20
+    Settings.load(None, {})
+
+
+def test_zero_is_refused_where_nothing_would_ever_come_about():
+    for field in (
+        "slice_records",
+        "span_bytes_max",
+        "processing_max_s",
+        "session_timeout_s",
+        "drain_timeout_s",
+    ):
+        with pytest.raises(Misconfigured, match=f"^{field} is 0; it must be"):
+            Settings(**{field: 0})
+
+
+def test_a_key_of_the_security_is_overlaid_and_not_the_whole_table(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text("[security]\nprotocol = 'SASL_SSL'\nusername = 'bob'\n")
+    found = Settings.load(file, {"STREAMKIT_SECURITY_USERNAME": "ann"})
+    assert found.security == Security(protocol="SASL_SSL", username="ann")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "meant"),
+    [
+        ("broker = 'a:1'", "broker", "brokers"),
+        ("[security]\nuser = 'a'", "security.user", "security.username"),
+        ("[securty]\nusername = 'a'", "securty", "security"),
+    ],
+)
+def test_a_key_of_a_file_that_is_no_setting_is_told_with_the_closest(tmp_path, content, name, meant):
+    file = tmp_path / "settings.toml"
+    file.write_text(content)
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(file, {})
+    assert refused.value.problem == f"{name} is no setting"
+    assert refused.value.hint == f"did you mean {meant}?"
+    assert refused.value.where == str(file)
+
+
+def test_a_password_that_is_a_number_is_not_shown_either(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text("[security]\npassword_env = 123456\n")
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(file, {})
+    assert "password_env" in refused.value.problem
+    assert "123456" not in refused.value.render()
 
 
 def test_a_request_that_may_outlast_its_transaction_is_refused():

@@ -17,9 +17,10 @@ from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, AllowDroppedState, Cluster, Guaranteed, StateDir, Target
 from streamkit.cli.output import OutputFormat, say_error
 from streamkit.config import Settings
-from streamkit.errors import StreamkitError
+from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
+from streamkit.model.broker_address import PORT_MAX
 from streamkit.runtime.arrive import wait_for_broker
 from streamkit.runtime.assemble import make_ready
 from streamkit.runtime.outcome import Outcome, finished, is_bounded
@@ -44,9 +45,7 @@ class Running:
     commit_interval: Annotated[
         float | None,
         Parameter(
-            env_var="STREAMKIT_COMMIT_INTERVAL_S",
             metavar="SECONDS",
-            validator=Number(gt=0),
             show_default=lambda _: Settings().commit_interval_s,
             help="Longest time between two commits.",
         ),
@@ -107,6 +106,7 @@ def run(
     if output == "json":
         configure_logs("json")
     settings = running.load(cluster)
+    _require_ports(settings, workers)
     number = worker_number()
     if number is not None:
         return _run_child(target, settings, number)
@@ -123,6 +123,16 @@ def run(
         return 0 if ending is None else tell_end(plan, target, ending, output)
     command = _child_command(target, running, cluster, output)
     return asyncio.run(_run_children(plan, target, Processes(command, workers, settings), settings, output))
+
+
+def _require_ports(settings: Settings, workers: int) -> None:
+    """Each worker takes the next port: the last one needs one, too."""
+    if settings.metrics_port is not None and settings.metrics_port + workers - 1 > PORT_MAX:
+        raise Misconfigured(
+            f"metrics_port is {settings.metrics_port}, and {workers} workers take the ports from there on",
+            detail=f"the last port is {PORT_MAX}",
+            hint=f"let it be {PORT_MAX + 1 - workers} at most, or run fewer workers",
+        )
 
 
 def _run_here(plan: Plan, settings: Settings) -> Ending | None:

@@ -123,6 +123,24 @@ def test_a_setting_that_is_none_is_told_with_its_file(workspace) -> None:
     assert "comit_interval_s" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "check"])
+@pytest.mark.parametrize("value", ["-1", "nan", "soon"])
+def test_a_setting_that_cannot_be_is_told_by_run_and_by_check_with_its_bounds(
+    workspace, command, value
+) -> None:
+    done = workspace.run(command, workspace.target, STREAMKIT_COMMIT_INTERVAL_S=value)
+    assert (done.returncode, done.stdout) == (1, "")
+    words = f'STREAMKIT_COMMIT_INTERVAL_S is "{value}"; it must be a number of seconds between 0 and 2147483'
+    assert done.stderr.splitlines() == [f"error[SK500]: {words}"]
+
+
+def test_a_port_for_metrics_that_leaves_no_room_for_the_workers_is_refused(workspace) -> None:
+    done = workspace.run("run", workspace.target, "--workers", "3", STREAMKIT_METRICS_PORT="65534")
+    assert done.returncode == 1
+    assert "metrics_port is 65534, and 3 workers" in done.stderr
+    assert "65533 at most" in done.stderr
+
+
 def test_dev_does_not_start_a_second_broker_where_one_is_set(workspace) -> None:
     done = workspace.run("dev")
     assert done.returncode == 1
