@@ -29,6 +29,7 @@ from streamkit.cli.output import Cell, Misuse, facts, grid, say, show
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log
 from streamkit.model.ids import TopicPartition
+from streamkit.runtime.prepare import no_topic
 
 app = App(
     name="offsets",
@@ -80,7 +81,7 @@ async def show_offsets(
     """Show position, end and lag of every input partition, stage by stage.
 
     A position of `-` means that nothing was committed yet; its lag is the whole topic. Shuffles are counted like any
-    input, so lag tells which stage is behind.
+    input, so lag tells which stage is behind. Exits with 1 if a topic that the pipeline reads does not exist.
     """
     plan = load_pipeline(target).plan()
     async with connected(cluster.load()) as log:
@@ -93,6 +94,8 @@ async def show_offsets(
         ]
     headers = ("stage", "topic", "partition", "position", "end", "lag")
     show(report, output, _head(report), "", grid(headers, rows), "", _totals(report))
+    if report.missing:
+        raise no_topic(report.missing[0])
 
 
 @app.command(
@@ -197,7 +200,7 @@ def _head(report: OffsetsReport) -> RenderableType:
     return facts(
         ("pipeline", report.pipeline),
         ("workers", str(report.members)),
-        ("lag", f"{report.lag_records:,} records"),
+        ("lag", "unknown" if report.lag_records is None else f"{report.lag_records:,} records"),
     )
 
 

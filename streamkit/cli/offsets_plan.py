@@ -33,21 +33,22 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of one stage."""
+    """The inputs of one stage. Where one of its topics does not exist, nobody can tell the lag."""
 
     stage: str
     inputs: list[PartitionOffsets]
-    lag_records: int
+    lag_records: int | None
 
 
 class OffsetsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline's positions. `members` counts the workers in its group now."""
+    """A pipeline's positions. `members` counts the workers in its group now, `missing` names source topics that do not exist."""
 
     pipeline: str
     group: str
     members: int
     stages: list[StageOffsets]
-    lag_records: int
+    lag_records: int | None
+    missing: list[str] = []
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
     starts = await admin.start_offsets(partitions)
     ends = await admin.end_offsets(partitions, committed=True)
     positions = await positions_of(plan, partitions, admin)
+    missing = sorted({*plan.sources()} - {each.topic for each in partitions})
     stages = []
     for stage in plan.stages:
         names = [each.topic for each in stage.inputs]
@@ -92,17 +94,15 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
             for each in partitions
             if each.topic in names
         ]
-        stages.append(
-            StageOffsets(
-                stage=stage.name, inputs=inputs, lag_records=sum(each.lag_records for each in inputs)
-            )
-        )
+        lag = None if {*names} & {*missing} else sum(each.lag_records for each in inputs)
+        stages.append(StageOffsets(stage=stage.name, inputs=inputs, lag_records=lag))
     return OffsetsReport(
         pipeline=plan.name,
         group=plan.name,
         members=len(await admin.members(plan.name)),
         stages=stages,
-        lag_records=sum(stage.lag_records for stage in stages),
+        lag_records=None if missing else sum(stage.lag_records or 0 for stage in stages),
+        missing=missing,
     )
 
 

@@ -3,12 +3,20 @@
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from streamkit.errors import Misconfigured
 from streamkit.model.topic_name import ALLOWED, TOPIC_NAME_MAX, name_problem
+from streamkit.model.written import Written, read_value, unknown
+
+ENDING = ".toml"
+
+# Kafka counts partitions in 32 bits, and replicas in 16.
+Partitions = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+Replicas = Annotated[int, Meta(ge=1, le=32_767)]
 
 
 class TopicFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,9 +25,9 @@ class TopicFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `replication` is left to the broker unless given. Entries of `config` that are not named here are left alone.
     """
 
-    partitions: int
+    partitions: Partitions
     name: str = ""
-    replication: int | None = None
+    replication: Replicas | None = None
     config: dict[str, str] = {}
     owner: str = ""
     description: str = ""
@@ -40,17 +48,20 @@ class DeclaredTopic(msgspec.Struct, frozen=True):
 
 
 def read_topic_files(folder: Path) -> list[DeclaredTopic]:
-    """All topics that `*.toml` in this folder declare, sorted by name.
+    """All topics that `*.toml` in this folder declare, sorted by name. Hidden files are those of editors, and no topics.
 
     Raises:
-        Misconfigured: there is no such folder, a file cannot be read, or two files declare the same topic.
+        Misconfigured: there is no such folder, a file cannot be read, or two files declare the same topic; or one would
+            be a topic file if its ending were written small.
     """
     if not folder.is_dir():
         raise Misconfigured(
             f'folder "{folder}" does not exist',
             hint="name the folder that holds your topic files with --dir; each topic is one <name>.toml",
         )
-    declared = [_declared(path) for path in sorted(folder.glob("*.toml"))]
+    shown = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    files = [path for path in shown if path.suffix.lower() == ENDING]
+    declared = [_declared(path) for path in files]
     _require_unique(declared)
     return sorted(declared, key=lambda each: each.name)
 
@@ -67,17 +78,24 @@ def parse_topic(text: str, path: str) -> TopicFile:
         raise Misconfigured("topic file is not TOML", where=path, detail=str(error)) from None
     if isinstance(table.get("config"), dict):
         table["config"] = _flat(table["config"])
-    try:
-        return msgspec.convert(table, TopicFile)
-    except msgspec.ValidationError as error:
+    for key in table:
+        if key not in TopicFile.__struct_fields__:
+            raise unknown("key of a topic file", key, TopicFile.__struct_fields__, where=path)
+    if "partitions" not in table:
         raise Misconfigured(
-            f"topic file: {error}",
-            where=path,
-            hint=f"a topic file may say: {', '.join(TopicFile.__struct_fields__)}",
-        ) from None
+            "topic file does not say partitions", where=path, hint="write for example `partitions = 4`"
+        )
+    given = {key: Written(key, value, path) for key, value in table.items()}
+    return TopicFile(**{key: read_value(TopicFile, key, each, is_text=False) for key, each in given.items()})
 
 
 def _declared(path: Path) -> DeclaredTopic:
+    if path.suffix != ENDING:
+        raise Misconfigured(
+            f'"{path.name}" is no topic file: its ending is "{path.suffix}"',
+            where=str(path),
+            hint=f'rename it to "{path.stem}{ENDING}", or move it out of the folder',
+        )
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -90,9 +108,6 @@ def _declared(path: Path) -> DeclaredTopic:
             detail=problem,
             hint=f'use up to {TOPIC_NAME_MAX} of {ALLOWED}: in the name of the file, or as name = "..." in it',
         )
-    for field, count in (("partitions", topic.file.partitions), ("replication", topic.file.replication)):
-        if count is not None and count < 1:
-            raise Misconfigured(f"{field} is {count}, but a topic has at least 1", where=topic.path)
     return topic
 
 

@@ -53,6 +53,14 @@ class Finding(msgspec.Struct, frozen=True):
     where: str = ""
 
 
+def no_topic(topic: str) -> Misconfigured:
+    """The error for a topic of the user's that does not exist."""
+    return Misconfigured(
+        f'topic "{topic}" does not exist',
+        hint=f"declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
+    )
+
+
 def finding_of(error: StreamkitError) -> Finding:
     """What a worker would die of, as a finding."""
     return Finding(error.problem, False, error.detail, error.hint, error.code, error.where)
@@ -286,6 +294,7 @@ async def _inspect_patiently(plan: Plan, admin: Admin, settings: Settings) -> Pr
 
 def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     if topic in existing:
+<<<<<<< HEAD
         return Finding(f'topic "{topic}"', good=True, detail=so_many(existing[topic]))
     return finding_of(
         Misconfigured(
@@ -293,6 +302,10 @@ def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
             hint=f"declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
         )
     )
+=======
+        return Finding(f'topic "{topic}"', good=True, detail=f"{existing[topic]} partitions")
+    return finding_of(no_topic(topic))
+>>>>>>> 4fba5e3 (Tell that a source topic does not exist in offsets show)
 
 
 def _internal_topic(

@@ -94,6 +94,22 @@ def test_a_run_on_an_unwritable_state_folder_is_told(make_workspace, kafka_broke
         assert "cannot be written to" in done.stderr
 
 
+def test_offsets_of_a_topic_that_does_not_exist_are_refused_in_the_words_of_check(
+    make_workspace, kafka_broker: Broker
+) -> None:
+    space = make_workspace(kafka_broker.bootstrap)
+    checked = space.run("check", space.target, "-o", "json")
+    found = next(each for each in json.loads(checked.stdout)["findings"] if space.views in each["what"])
+    for output in ("table", "json"):
+        done = space.run("offsets", "show", space.target, "-o", output)
+        assert done.returncode == checked.returncode == 1
+        assert f"error[{found['code']}]: {found['what']}" in done.stderr
+        assert found["hint"] in done.stderr
+        assert "0 records" not in done.stdout
+    report = json.loads(done.stdout)
+    assert (report["missing"], report["lag_records"]) == ([space.views], None)
+
+
 def test_positions_can_be_set_before_the_first_start(make_workspace, kafka_broker: Broker) -> None:
     space = make_workspace(kafka_broker.bootstrap)
     assert space.run("topics", "apply", "--execute").returncode == 0

@@ -70,6 +70,13 @@ async def say_committed(
     await write(log, changelog, 1, COMMIT_KEY, record.encode())
 
 
+async def test_where_a_source_does_not_exist_lag_is_not_told_as_none(log: MemoryLog, plan: Plan) -> None:
+    await log.admin().delete(["in"])
+    report = await report_offsets(plan, log.admin())
+    assert (report.missing, report.lag_records) == (["in"], None)
+    assert [stage.lag_records for stage in report.stages] == [None, 0]
+
+
 async def test_lag_counts_from_the_position_or_from_the_start(log: MemoryLog, plan: Plan) -> None:
     report = await report_offsets(plan, log.admin())
     assert (report.lag_records, report.members) == (3, 0)

@@ -110,13 +110,20 @@ def test_a_file_is_named_by_itself_unless_it_says_otherwise(tmp_path: Path) -> N
     ("content", "words"),
     [
         ("partitons = 3", "partitons"),
-        ("partitions = 'three'", "partitions"),
-        ("owner = 'me'", "partitions"),
-        ("partitions = 0", "at least 1"),
-        ("partitions = 1\nreplication = 0", "replication"),
+        ("partitions = 'three'", 'partitions is "three"; it must be a whole number'),
+        ("owner = 'me'", "does not say partitions"),
+        ("partitions = 0", "partitions is 0; it must be a whole number between 1 and"),
+        ("partitions = true", "partitions is true; it must be a whole number"),
+        ("partitions = 99999999999", "between 1 and 2147483647"),
+        (
+            "partitions = 1\nreplication = 0",
+            "replication is 0; it must be a whole number between 1 and 32767",
+        ),
+        ("partitions = 1\nowner = 3", "owner is 3; it must be text"),
+        ("broker = 'a'", "broker is no key of a topic file"),
         ("partitions = 1\nname = 'a b'", "cannot be the name"),
         ("partitions =", "TOML"),
-        ("partitions = 1\nconfig = 3", "config"),
+        ("partitions = 1\nconfig = 3", "config is 3; it must be a table"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_told_with_its_path(tmp_path: Path, content: str, words: str) -> None:
@@ -126,6 +133,27 @@ def test_a_file_that_makes_no_sense_is_told_with_its_path(tmp_path: Path, conten
         read_topic_files(tmp_path)
     assert str(file) in error.value.where
     assert words in error.value.render()
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("partition", "partitions"), ("replicas", "replication"), ("configs", "config")]
+)
+def test_a_key_that_is_none_is_told_with_the_closest(key: str, meant: str) -> None:
+    with pytest.raises(Misconfigured) as error:
+        parse_topic(f"partitions = 1\n{key} = 3", "topics/a.toml")
+    assert error.value.problem == f"{key} is no key of a topic file"
+    assert error.value.hint == f"did you mean {meant}?"
+
+
+def test_an_ending_in_capitals_is_told_and_hidden_files_are_passed_over(tmp_path: Path) -> None:
+    for name in (".toml", ".a.toml", "notes.txt"):
+        (tmp_path / name).write_text("partitions = 1")
+    assert read_topic_files(tmp_path) == []
+    (tmp_path / "foo.TOML").write_text("partitions = 1")
+    with pytest.raises(Misconfigured) as error:
+        read_topic_files(tmp_path)
+    assert error.value.where == str(tmp_path / "foo.TOML")
+    assert 'rename it to "foo.toml"' in error.value.hint
 
 
 def test_one_topic_cannot_be_declared_twice(tmp_path: Path) -> None:
