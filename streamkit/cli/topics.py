@@ -11,7 +11,8 @@ from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output
 from streamkit.cli.output import Cell, facts, grid, say, say_parts, show
-from streamkit.cli.topics_plan import Readers, TopicsPlan, apply_plan, plan_topics
+from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
+from streamkit.cli.topics_readers import Readers
 from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import Admin
@@ -124,14 +125,19 @@ async def apply(
     ] = False,
     force: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="Add partitions also where that stops a pipeline."),
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Add partitions also where that stops a pipeline, or may; and more of them than anybody wants.",
+        ),
     ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
 ) -> None:
     """Make the cluster's topics as the files declare them. Nothing is ever deleted.
 
-    If any difference is refused, nothing at all is changed. If a change fails, those before it stay: they are told, and
+    If any difference is refused, nothing at all is changed. More partitions are refused where a pipeline that is named
+    would not start again, or where one reads the topic that runs now and is not named; `--force` adds them. If a change fails, those before it stay: they are told, and
     the same command does the rest.
     """
     declared, readers = read_topic_files(folder), readers_of(pipelines)
@@ -249,13 +255,13 @@ async def describe_topic(topic: str, declared: DeclaredTopic | None, admin: Admi
 
 def readers_of(targets: Sequence[str]) -> Readers:
     """Which stages of these pipelines keep state by the partitions of which topic."""
-    readers: dict[str, list[str]] = {}
-    for target in targets:
-        plan = load_pipeline(target).plan()
+    bound: dict[str, list[str]] = {}
+    plans = [load_pipeline(target).plan() for target in targets]
+    for plan in plans:
         for stage in plan.stages:
             for each in stage.inputs if stage.stores else ():
-                readers.setdefault(each.topic, []).append(f'stage "{stage.name}" of pipeline "{plan.name}"')
-    return readers
+                bound.setdefault(each.topic, []).append(f'stage "{stage.name}" of pipeline "{plan.name}"')
+    return Readers(tuple(plan.name for plan in plans), bound)
 
 
 def _declared_or_none(folder: Path) -> list[DeclaredTopic]:

@@ -1,10 +1,11 @@
 """What would have to change so that the cluster's topics are as the files declare them. Decides; does not act."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
+from streamkit.cli.topics_readers import Readers, running_readers
 from streamkit.errors import StreamkitError
 from streamkit.kafka.ports import Admin
 from streamkit.model.topic_file import DeclaredTopic
@@ -30,12 +31,13 @@ class ConfigChange(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """A topic that gets more partitions, and what this means for keys."""
+    """A topic that gets more partitions, and what this means for keys. `note` says of whom it is known that they go on."""
 
     topic: str
     before: int
     after: int
     warning: str
+    note: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -71,8 +73,8 @@ class Applied(msgspec.Struct, frozen=True):
     left: list[str] = []
 
 
-# By topic who keeps state by its partitions, as "stage "x" of pipeline "y"". Other readers take new partitions over.
-Readers = Mapping[str, Sequence[str]]
+# More than a whole broker should hold: a typing error, not a wish.
+PARTITIONS_MAX = 10_000
 
 
 async def plan_topics(
@@ -80,17 +82,31 @@ async def plan_topics(
 ) -> TopicsPlan:
     """Compare the declared topics with the cluster; changes nothing.
 
-    More partitions under a pipeline that keeps state by them are refused, unless forced.
+    More partitions under a pipeline that keeps state by them are refused, unless forced; so are they under one that is
+    running and was not named, for it may, and more of them than anybody wants.
     """
     existing = await admin.describe([topic.name for topic in declared])
+    growing = [
+        topic.name
+        for topic in declared
+        if (found := existing.get(topic.name)) and found.partitions < topic.file.partitions
+    ]
+    running = {} if force else await running_readers(growing, admin, known=readers.pipelines)
     plan = TopicsPlan(create=[], configure=[], grow=[], refused=[], unchanged=[])
     for topic in declared:
         found = existing.get(topic.name)
-        if found is None:
+        has = 0 if found is None else found.partitions
+        if not force and max(has, PARTITIONS_MAX) < topic.file.partitions:
+            plan.refused.append(_too_many(topic))
+        elif found is None:
             file = topic.file
             plan.create.append(Creation(topic.name, file.partitions, file.replication, dict(file.config)))
         else:
-            _compare(topic, found, plan, () if force else readers.get(topic.name, ()))
+            bound = readers.bound.get(topic.name, ())
+            stops = _stops(topic, found, bound, running.get(topic.name, ()))
+            _compare(
+                topic, found, plan, None if force else stops, _growth(topic, found, readers.pipelines, bound)
+            )
     return plan
 
 
@@ -123,8 +139,10 @@ def _steps(plan: TopicsPlan, admin: Admin) -> list[tuple[str, Callable[[], Await
     return steps
 
 
-def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, bound: Sequence[str]) -> None:
-    """Add the differences of one topic to the plan."""
+def _compare(
+    topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, stops: Refusal | None, growth: Growth
+) -> None:
+    """Add the differences of one topic to the plan; if it gets more partitions, the growth or why there is none."""
     file = topic.file
     refusals = _refusals(topic, found)
     changes = [
@@ -133,10 +151,10 @@ def _compare(topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, bound: Se
         if found.config.get(entry) != value
     ]
     grows = file.partitions > found.partitions
-    if grows and bound:
-        refusals.append(_stops_pipelines(topic, found, bound))
+    if grows and stops is not None:
+        refusals.append(stops)
     elif grows:
-        plan.grow.append(Growth(topic.name, found.partitions, file.partitions, _GROWTH_WARNING))
+        plan.grow.append(growth)
     plan.refused.extend(refusals)
     plan.configure.extend(changes)
     if not (refusals or changes or grows):
@@ -167,18 +185,61 @@ def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[Refusal]:
     return refusals
 
 
-_GROWTH_WARNING = (
-    "keys move to other partitions: a pipeline that keeps state by this topic's own keys will not start again"
-    " (--pipeline names one, and is looked at)"
-)
+def _growth(topic: DeclaredTopic, found: TopicInfo, pipelines: Sequence[str], bound: Sequence[str]) -> Growth:
+    warning = note = ""
+    if bound:
+        warning = (
+            f"keys move to other partitions: {', '.join(bound)} keeps state by them, and will not start again"
+        )
+    elif pipelines:
+        note = f"keeps no state by this topic's own keys, and is not affected: {_named(pipelines)}"
+    else:
+        warning = (
+            "keys move to other partitions: a pipeline that keeps state by this topic's own keys will not start again"
+            " (--pipeline names one, and is looked at)"
+        )
+    return Growth(topic.name, found.partitions, topic.file.partitions, warning, note)
 
 
-def _stops_pipelines(topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str]) -> Refusal:
+def _stops(
+    topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str], running: Sequence[str]
+) -> Refusal | None:
+    """Why more partitions are refused: who would not start again for certain, or who might not; None if nobody is known."""
+    counts = f"has {found.partitions} partitions, its file says {topic.file.partitions}"
+    if bound:
+        return Refusal(
+            topic.name,
+            topic.path,
+            f"{counts}; {', '.join(bound)} keeps state by them, and would not start again",
+            "let the pipeline read it through key_by, under a new name; or add --force, and begin it anew with"
+            " `streamkit offsets reset <pipeline> --to earliest --drop-state --execute`",
+        )
+    if running:
+        return Refusal(
+            topic.name,
+            topic.path,
+            f"{counts}; it is read by what runs now, and would not start again if it keeps state by them:"
+            f" {_named(running)}",
+            "name it with `--pipeline MODULE:NAME`, and it is looked at; or add --force",
+        )
+    return None
+
+
+def _named(pipelines: Sequence[str]) -> str:
+    return ", ".join(f'pipeline "{each}"' for each in pipelines)
+
+
+def _too_many(topic: DeclaredTopic) -> Refusal:
     return Refusal(
         topic.name,
         topic.path,
+<<<<<<< HEAD
         f"has {so_many(found.partitions)}, its file says {topic.file.partitions}; {', '.join(bound)} keeps state by them,"
         " and would not start again",
         "let the pipeline read it through key_by, under a new name; or add --force, and begin it anew with"
         " `streamkit offsets reset <pipeline> --to earliest --drop-state --execute`",
+=======
+        f"would get {topic.file.partitions} partitions, more than {PARTITIONS_MAX}",
+        "write fewer: they can be added later, and never taken away; or add --force",
+>>>>>>> 7455b44 (Refuse partitions that may stop a pipeline that runs, or are absurd)
     )

@@ -4,7 +4,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from streamkit.cli.output import verdict
-from streamkit.cli.topics_plan import Applied, TopicsPlan
+from streamkit.cli.topics_plan import Applied, Growth, TopicsPlan
 from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.model.topic_shape import so_many
 
@@ -25,10 +25,7 @@ def plan_lines(plan: TopicsPlan) -> list[RenderableType]:
             _line("~", "yellow", f"set    {change.topic}", f"{change.entry}: {before} -> {change.after}")
         )
     for growth in plan.grow:
-        lines.append(
-            _line("~", "yellow", f"grow   {growth.topic}", f"{growth.before} -> {growth.after} partitions")
-        )
-        lines.append(Text(f"    warning: {growth.warning}", style="yellow"))
+        lines += _growth_lines(growth)
     for refused in plan.refused:
         lines.append(_line("✗", "red", f"refuse {refused.topic}", refused.problem))
         lines.append(Text(f"    hint: {refused.hint}", style="cyan"))
@@ -38,6 +35,15 @@ def plan_lines(plan: TopicsPlan) -> list[RenderableType]:
         lines.append(Text(f"= {count} {noun} as declared", style="dim"))
     if not lines:
         lines.append(Text("= no topic is declared", style="dim"))
+    return lines
+
+
+def _growth_lines(growth: Growth) -> list[Text]:
+    lines = [_line("~", "yellow", f"grow   {growth.topic}", f"{growth.before} -> {growth.after} partitions")]
+    if growth.warning:
+        lines.append(Text(f"    warning: {growth.warning}", style="yellow"))
+    if growth.note:
+        lines.append(Text(f"    {growth.note}", style="dim"))
     return lines
 
 

@@ -7,6 +7,7 @@ first topic it reads (or the name given to that `read`). Internal topics are nam
 what the user wrote, never on the order in which something happens to be visited.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -28,6 +29,14 @@ from streamkit.operators.process import ProcessStep
 from streamkit.operators.step import Step
 from streamkit.state.keys import store_ids
 from streamkit.windows.step import WindowStep
+
+_CHANGELOG = re.compile(r"(?P<pipeline>[^.]+)\..+\.changelog\.\d+")
+
+
+def pipeline_of_changelog(topic: str) -> str | None:
+    """The pipeline that a topic is a changelog of, as its name says; None for one that is no changelog."""
+    found = _CHANGELOG.fullmatch(topic)
+    return None if found is None else found["pipeline"]
 
 
 def cut(graph: Graph, generation: int = 1) -> Plan:

@@ -71,6 +71,16 @@ def read_claim(content: bytes) -> Claim:
     return _read(content, _claim_decoder)
 
 
+def read_topics(content: bytes) -> list[str]:
+    """The topics that a member named when it joined; none that we could read if it does not speak our format."""
+    fields = Fields(content)
+    try:
+        fields.int16()  # version
+        return [fields.string() or "" for _ in range(fields.count())]
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return []
+
+
 def read_decision(content: bytes) -> Decision:
     """What the leader decided for us; nothing at all means that it knew nothing of us."""
     return _read(content, _decision_decoder) if content else Decision((), ())

@@ -294,18 +294,8 @@ async def _inspect_patiently(plan: Plan, admin: Admin, settings: Settings) -> Pr
 
 def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
     if topic in existing:
-<<<<<<< HEAD
         return Finding(f'topic "{topic}"', good=True, detail=so_many(existing[topic]))
-    return finding_of(
-        Misconfigured(
-            f'topic "{topic}" does not exist',
-            hint=f"declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
-        )
-    )
-=======
-        return Finding(f'topic "{topic}"', good=True, detail=f"{existing[topic]} partitions")
     return finding_of(no_topic(topic))
->>>>>>> 4fba5e3 (Tell that a source topic does not exist in offsets show)
 
 
 def _internal_topic(

@@ -7,9 +7,10 @@ import pytest
 
 from streamkit.cli.topics import describe_topic, list_all
 from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
+from streamkit.cli.topics_readers import Readers
 from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
 from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import Admin
+from streamkit.kafka.ports import Admin, MemberOptions, StageTasks
 from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
 from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -26,7 +27,7 @@ def declare(name: str, content: str) -> DeclaredTopic:
 
 
 async def plan(admin: Admin, *topics: DeclaredTopic) -> TopicsPlan:
-    return await plan_topics(topics, admin, {})
+    return await plan_topics(topics, admin, Readers())
 
 
 async def test_a_topic_that_is_missing_is_created_as_declared(admin: Admin) -> None:
@@ -58,16 +59,61 @@ async def test_a_changed_entry_is_set_and_others_are_left_alone(admin: Admin) ->
 async def test_partitions_are_added_unless_that_stops_a_pipeline(admin: Admin) -> None:
     await admin.create([TopicSpec("a", 2)])
     topic = declare("a", "partitions = 4")
-    readers = {"a": ['stage "s" of pipeline "p"']}
-    silent = await plan_topics([topic], admin, {})
+    readers = Readers(("p",), {"a": ['stage "s" of pipeline "p"']})
+    silent = await plan_topics([topic], admin, Readers())
     assert "keys move" in silent.grow[0].warning
+    assert "--pipeline names one" in silent.grow[0].warning
     refused = await plan_topics([topic], admin, readers)
     assert refused.grow == []
     assert 'stage "s" of pipeline "p" keeps state by them' in refused.refused[0].problem
     assert "--force" in refused.refused[0].hint
     forced = await plan_topics([topic], admin, readers, force=True)
+    assert 'stage "s" of pipeline "p" keeps state by them, and will not' in forced.grow[0].warning
     await apply_plan(forced, admin)
     assert await admin.partitions(["a"]) == {"a": 4}
+
+
+async def test_a_pipeline_that_was_named_and_goes_on_is_told_to_be_safe(admin: Admin) -> None:
+    await admin.create([TopicSpec("a", 2)])
+    planned = await plan_topics([declare("a", "partitions = 4")], admin, Readers(("p",), {}))
+    assert planned.grow[0].warning == ""
+    lines = "\n".join(str(line) for line in plan_lines(planned))
+    assert 'is not affected: pipeline "p"' in lines
+    assert "warning" not in lines
+    assert "--pipeline" not in lines
+
+
+async def test_partitions_under_a_pipeline_that_runs_and_was_not_named_are_refused() -> None:
+    log = MemoryLog(MemoryBroker())
+    admin = log.admin()
+    await admin.create([TopicSpec("a", 2), TopicSpec("b", 2), TopicSpec("p.s.changelog.1", 2)])
+    stages = (StageTasks("s", 2),)
+    membership = log.membership(MemberOptions(group="p", writer_id="w", stages=stages, topics=("a",)))
+    topics = [declare("a", "partitions = 4"), declare("b", "partitions = 4")]
+    stopped = await plan(admin, *topics)
+    assert (len(stopped.grow), stopped.refused) == (2, [])
+    await membership.join([])
+    refused = await plan(admin, *topics)
+    assert [each.topic for each in refused.grow] == ["b"]
+    assert [each.topic for each in refused.refused] == ["a"]
+    assert 'pipeline "p"' in refused.refused[0].problem
+    assert "--pipeline" in refused.refused[0].hint
+    assert "--force" in refused.refused[0].hint
+    named = await plan_topics(topics, admin, Readers(("p",), {}))
+    forced = await plan_topics(topics, admin, Readers(), force=True)
+    assert len(named.grow) == len(forced.grow) == 2
+    await membership.leave()
+
+
+async def test_more_partitions_than_anybody_wants_are_refused_unless_forced(admin: Admin) -> None:
+    await admin.create([TopicSpec("a", 2)])
+    topics = [declare("a", "partitions = 10001"), declare("b", "partitions = 1000000")]
+    refused = await plan(admin, *topics, declare("c", "partitions = 10000"))
+    assert [each.topic for each in refused.refused] == ["a", "b"]
+    assert [each.topic for each in refused.create] == ["c"]
+    assert "would get 1000000 partitions, more than 10000" in refused.refused[1].problem
+    forced = await plan_topics(topics, admin, Readers(), force=True)
+    assert (forced.refused, len(forced.grow), len(forced.create)) == ([], 1, 1)
 
 
 async def test_fewer_partitions_and_other_replicas_are_refused(admin: Admin) -> None:

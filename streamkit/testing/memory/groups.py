@@ -138,7 +138,10 @@ class Group:
             return [ShownMember(member_id, PROTOCOL) for member_id in self.members]
         return [
             ShownMember(
-                member_id, PROTOCOL, pack_claim(member.claim, ()), pack_decision(self.decisions[member_id])
+                member_id,
+                PROTOCOL,
+                pack_claim(member.claim, member.options.topics),
+                pack_decision(self.decisions[member_id]),
             )
             for member_id, member in self.members.items()
         ]
