@@ -205,7 +205,7 @@ def _stops(
     topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str], running: Sequence[str]
 ) -> Refusal | None:
     """Why more partitions are refused: who would not start again for certain, or who might not; None if nobody is known."""
-    counts = f"has {found.partitions} partitions, its file says {topic.file.partitions}"
+    counts = f"has {so_many(found.partitions)}, its file says {topic.file.partitions}"
     if bound:
         return Refusal(
             topic.name,
@@ -233,13 +233,6 @@ def _too_many(topic: DeclaredTopic) -> Refusal:
     return Refusal(
         topic.name,
         topic.path,
-<<<<<<< HEAD
-        f"has {so_many(found.partitions)}, its file says {topic.file.partitions}; {', '.join(bound)} keeps state by them,"
-        " and would not start again",
-        "let the pipeline read it through key_by, under a new name; or add --force, and begin it anew with"
-        " `streamkit offsets reset <pipeline> --to earliest --drop-state --execute`",
-=======
         f"would get {topic.file.partitions} partitions, more than {PARTITIONS_MAX}",
         "write fewer: they can be added later, and never taken away; or add --force",
->>>>>>> 7455b44 (Refuse partitions that may stop a pipeline that runs, or are absurd)
     )
