@@ -10,8 +10,8 @@ from cyclopts import App
 
 import streamkit as sk
 from streamkit import runtime, task
+from streamkit.cli.command import command_line
 from streamkit.cli.ending import EXIT_ALL_DEAD
-from streamkit.cli.main import command_line
 from streamkit.config import Settings
 from streamkit.runtime.processes import EXIT_KILLED, EXIT_PERSON_MUST_ACT, EXIT_TRY_AGAIN
 from streamkit.telemetry.metrics import WorkerMetrics

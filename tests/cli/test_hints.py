@@ -10,7 +10,7 @@ import pytest
 from cyclopts import CycloptsError
 
 import streamkit
-from streamkit.cli.main import command_line
+from streamkit.cli.command import command_line
 
 PACKAGE = Path(streamkit.__file__).parent
 COMMAND = re.compile(r"`streamkit ([^`]+)`")

@@ -1,6 +1,8 @@
 """The command itself: help at every level, exit codes, and errors that are words."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -139,6 +141,31 @@ def test_a_port_for_metrics_that_leaves_no_room_for_the_workers_is_refused(works
     assert done.returncode == 1
     assert "metrics_port is 65534, and 3 workers" in done.stderr
     assert "65533 at most" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "library"),
+    [("run", "msgspec"), ("run", "cyclopts"), ("run", "uvloop"), ("check", "structlog"), ("check", "rich")],
+)
+def test_an_interrupt_while_the_command_is_imported_ends_it_without_a_word(
+    workspace, command, library
+) -> None:
+    """The library is one that does nothing but press Ctrl-C."""
+    press = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    (workspace.folder / f"{library}.py").write_text(press)
+    done = workspace.run(command, workspace.target, PYTHONPATH=str(workspace.folder))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    inner = [sys.executable, "-m", "streamkit.cli.main", command, workspace.target]
+    child = subprocess.run(inner, cwd=workspace.folder, capture_output=True, text=True, check=False)
+    assert (child.returncode, child.stdout, child.stderr) == (130, "", "")
+
+
+def test_an_interrupt_while_a_program_imports_the_package_is_left_to_the_program(workspace) -> None:
+    (workspace.folder / "msgspec.py").write_text("raise KeyboardInterrupt")
+    program = "try:\n    import streamkit\nexcept KeyboardInterrupt:\n    print('mine')"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=workspace.folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
 
 
 def test_dev_does_not_start_a_second_broker_where_one_is_set(workspace) -> None:

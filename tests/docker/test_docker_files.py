@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from streamkit.cli.command import command_line
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.main import command_line
 from streamkit.config import Settings
 from streamkit.runtime.agree import DISAGREEMENT_S
 
