@@ -10,54 +10,46 @@ All that a pipeline is written with is here. `streamkit.testing` has the harness
 tells how to run, deploy and look after pipelines. The rest of the package is how it works, and may change.
 """
 
-import sys
-
-try:
-    from streamkit.config import Security, Settings
-    from streamkit.errors import StreamkitError
-    from streamkit.graph.pipeline import Pipeline, pipeline
-    from streamkit.graph.policy import dead_letter, fail, skip
-    from streamkit.graph.stream import Keyed, Stream
-    from streamkit.model.duration import days, hours, milliseconds, minutes, seconds
-    from streamkit.model.event_time import WatermarkGenerator, ingestion_time, punctuated
-    from streamkit.model.topic import Topic, topic
-    from streamkit.operators.aggregators import Aggregator
-    from streamkit.operators.process import Context, Operator, Timer
-    from streamkit.serving import run, serve
-    from streamkit.state.views import MapState, ValueState, map_of, value
-    from streamkit.windows import (
-        ContinuousEventTimeTrigger,
-        ContinuousProcessingTimeTrigger,
-        CountEvictor,
-        CountTrigger,
-        Decision,
-        DeltaEvictor,
-        DeltaTrigger,
-        EventTimeTrigger,
-        Evictor,
-        ProcessingTimeTrigger,
-        PurgingTrigger,
-        TimeEvictor,
-        TimeoutTrigger,
-        Trigger,
-        TriggerContext,
-        Window,
-        WindowContext,
-        WindowProcess,
-        counting,
-        cumulating,
-        everything,
-        hopping,
-        session,
-        sliding,
-        tumbling,
-        window_value,
-    )
-except KeyboardInterrupt:
-    # Whoever starts the command and changes their mind wants no traceback; a program that imports us decides by itself.
-    if any(each.endswith(("/streamkit", "streamkit.cli.main")) for each in sys.orig_argv[1:3]):
-        sys.exit(130)
-    raise
+from streamkit.config import Security, Settings
+from streamkit.errors import StreamkitError
+from streamkit.graph.pipeline import Pipeline, pipeline
+from streamkit.graph.policy import dead_letter, fail, skip
+from streamkit.graph.stream import Keyed, Stream
+from streamkit.model.duration import days, hours, milliseconds, minutes, seconds
+from streamkit.model.event_time import WatermarkGenerator, ingestion_time, punctuated
+from streamkit.model.topic import Topic, topic
+from streamkit.operators.aggregators import Aggregator
+from streamkit.operators.process import Context, Operator, Timer
+from streamkit.serving import run, serve
+from streamkit.state.views import MapState, ValueState, map_of, value
+from streamkit.windows import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    Decision,
+    DeltaEvictor,
+    DeltaTrigger,
+    EventTimeTrigger,
+    Evictor,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    TimeEvictor,
+    TimeoutTrigger,
+    Trigger,
+    TriggerContext,
+    Window,
+    WindowContext,
+    WindowProcess,
+    counting,
+    cumulating,
+    everything,
+    hopping,
+    session,
+    sliding,
+    tumbling,
+    window_value,
+)
 
 __version__ = "0.1.0"
 

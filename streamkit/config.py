@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from streamkit.errors import Misconfigured
 from streamkit.model.broker_address import PORT_MAX, address_problem
-from streamkit.model.written import Written, read_value, require_bounds, unknown
+from streamkit.model.by_hand import Written, read_value, require_bounds, unknown
 
 GuaranteeName = Literal["exactly_once", "at_least_once", "at_most_once"]
 

@@ -14,7 +14,7 @@ import streamkit
 from streamkit.cli.output import Misuse
 from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.graph.pipeline import Pipeline
-from streamkit.graph.written import place
+from streamkit.graph.place import place
 
 # Frames that say nothing to the author of a module: how it came to be imported, and the inside of libraries.
 _MACHINERY = (

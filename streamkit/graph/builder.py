@@ -13,11 +13,11 @@ from streamkit.codec.naming import call_name, type_name, without_none
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.node import Graph, Node, Operation, Shuffle, Source, Union
+from streamkit.graph.place import line_of_caller
 from streamkit.graph.plain import require_plain
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.graph.validate import require_count
 from streamkit.graph.writable import require_writable
-from streamkit.graph.written import line_of_caller
 from streamkit.model.topic import Topic
 from streamkit.operators.exchange import WriteStep
 from streamkit.operators.step import Step

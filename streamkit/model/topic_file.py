@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from streamkit.errors import Misconfigured
+from streamkit.model.by_hand import Written, read_value, unknown
 from streamkit.model.topic_name import ALLOWED, TOPIC_NAME_MAX, name_problem
-from streamkit.model.written import Written, read_value, unknown
 
 ENDING = ".toml"
 

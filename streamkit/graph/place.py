@@ -1,4 +1,4 @@
-"""written: where in the user's code a step was written, for errors that concern more lines than the one that fails."""
+"""place: where in the user's code a step was written, for errors that concern more lines than the one that fails."""
 
 import inspect
 from pathlib import Path
