@@ -219,19 +219,21 @@ async def prepare(
         prepared = await _inspect_grown(plan, admin, settings)
         prepared.require()
     if prepared.grown:
-        raise _not_grown(prepared.grown[0], refused)
+        spec = prepared.grown[0]
+        was = refused.get(spec.name)
+        raise _not_grown(spec, was if was and prepared.partition_counts[spec.name] < was[0] else None)
     return prepared
 
 
-async def _grow(changelogs: Iterable[TopicSpec], admin: Admin) -> Misconfigured | None:
-    """Ask for partitions; what the broker has against it, which may be that another worker was quicker."""
-    refused = None
+async def _grow(changelogs: Iterable[TopicSpec], admin: Admin) -> dict[str, tuple[int, Misconfigured]]:
+    """Ask for partitions; by topic how many were refused, and why, which may be that another worker was quicker."""
+    refused: dict[str, tuple[int, Misconfigured]] = {}
     for spec in changelogs:
         log.info("a changelog gets more partitions", topic=spec.name, partitions=spec.partitions)
         try:
             await admin.add_partitions(spec.name, spec.partitions)
         except Misconfigured as error:
-            refused = error
+            refused[spec.name] = (spec.partitions, error)
     return refused
 
 
@@ -245,15 +247,16 @@ async def _inspect_grown(plan: Plan, admin: Admin, settings: Settings) -> Prepar
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def _not_grown(spec: TopicSpec, refused: Misconfigured | None) -> StreamkitError:
-    """A changelog that has stayed as it was: a broker is slow, or will never do it."""
+def _not_grown(spec: TopicSpec, refused: tuple[int, Misconfigured] | None) -> StreamkitError:
+    """A changelog that has too few: a broker is slow, or will never do it; or its source has grown once more meanwhile."""
     problem = f'changelog "{spec.name}" did not get more partitions'
     if refused is None:
         return Retry(problem, detail="they were asked for, and no broker shows them yet")
+    _, error = refused
     return Misconfigured(
         problem,
-        where=refused.where,
-        detail=f"{refused.problem}: {refused.detail}",
+        where=error.where,
+        detail=": ".join(each for each in (error.problem, error.detail) if each),
         hint=f"a source has grown, and this topic follows: allow the workers' user to alter it, or give it\n"
         f"{so_many(spec.partitions)} by hand, then start the workers again",
     )

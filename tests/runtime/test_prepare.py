@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from streamkit.errors import Misconfigured
+from streamkit.errors import Misconfigured, Retry
 from streamkit.model.topic_shape import TopicSpec
 from streamkit.runtime import prepare as prepare_module
 from streamkit.runtime.prepare import inspect, prepare
@@ -150,3 +150,22 @@ async def test_partitions_that_brokers_hear_of_later_are_waited_for(admin, monke
     tasks = []
     monkeypatch.setattr(admin, "add_partitions", later)
     assert (await prepare(plan, admin)).partition_counts["pages.views.changelog.1"] == 5
+
+
+async def test_another_worker_that_was_quicker_while_the_source_grew_once_more_is_no_refusal(
+    admin, monkeypatch
+):
+    plan = await grown(admin)
+    add = admin.add_partitions
+
+    async def somebody_is_quicker(topic, partitions):
+        await add(topic, partitions)
+        await add("views", 7)
+        raise Misconfigured("a topic can not have this number of partitions", where=topic)
+
+    monkeypatch.setattr(prepare_module, "HEARD_S", 0.01)
+    monkeypatch.setattr(admin, "add_partitions", somebody_is_quicker)
+    with pytest.raises(Retry):
+        await prepare(plan, admin)
+    monkeypatch.undo()
+    assert (await prepare(plan, admin)).partition_counts["pages.views.changelog.1"] == 7
