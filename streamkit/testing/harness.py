@@ -51,7 +51,7 @@ from streamkit.testing.names import (
     require_windows,
     require_worker,
 )
-from streamkit.testing.received import Received, committed, said_of_unread
+from streamkit.testing.received import Decode, Received, committed, said_of_unread
 from streamkit.testing.virtual_disk import VirtualDisk
 from streamkit.testing.virtual_time import VirtualLoop, in_process
 from streamkit.windows.look import OpenWindow, open_windows
@@ -173,11 +173,16 @@ class Harness:
         """As `read`, with keys, timestamps and headers."""
         require_topic(self._plan, name_of(topic))
         decode, decode_key = value_codec(topic.value_type).decode, key_codec(topic.key_type).decode
-        return self._do(committed(self._log, self._read_from, topic.name, decode, decode_key))
+        return self._do(self._records(topic.name, decode, decode_key))
 
     def dead_letters(self) -> list[Received]:
         """Records that were set aside since the last call, with their reason in the headers."""
-        return self._do(committed(self._log, self._read_from, self._plan.dead_letter_topic))
+        return self._do(self._records(self._plan.dead_letter_topic))
+
+    async def _records(
+        self, topic: str, decode: Decode = bytes, decode_key: Decode = bytes
+    ) -> list[Received]:
+        return await committed(self._log, self._read_from, topic, decode, decode_key)
 
     # -- time and trouble -----------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant("heartbeats wait for the loop", work.heartbeats_wait_for_the_loop, Family.SLOW, UNDISTURBED),
     Mutant("tried for ever", work.tried_for_ever, Family.SLOW + 5, UNDISTURBED),
     Mutant("never singly", work.never_singly, Family.SLOW + 318),
-    Mutant("never narrower", work.never_narrower, Family.DEPLOYED + 53),
+    Mutant("never narrower", work.never_narrower, Family.DEPLOYED + 483),
     Mutant("growth not noticed", growth.growth_not_noticed, Family.GROWING + 3),
 )
 
