@@ -23,7 +23,9 @@ from streamkit.config import Security
 from streamkit.errors import BrokerUnreachable, Misconfigured, StreamkitError
 from streamkit.kafka import ports
 from streamkit.kafka.log import KafkaLog
+from streamkit.model.commit import Commit, Guarantee, OutBatch
 from streamkit.model.ids import TaskId, TopicPartition
+from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.broker.secured import Identity, SecuredBroker, make_identity, secured_broker
 from tests.cli.conftest import Workspace
 from tests.kafka.auditor import read_values
@@ -111,7 +113,7 @@ async def walk(log: KafkaLog) -> None:
     name = f"secured-{uuid.uuid4().hex[:8]}"
     partition = TopicPartition(name, 0)
     admin = log.admin()
-    await admin.create([ports.TopicSpec(name, 1, 1)])
+    await admin.create([TopicSpec(name, 1, 1)])
 
     stages = (ports.StageTasks("count", 2),)
     options = ports.MemberOptions(name, "w1", stages, session_timeout_s=6.0, rebalance_timeout_s=20.0)
@@ -120,13 +122,13 @@ async def walk(log: KafkaLog) -> None:
     assert set(assignment.tasks) == {TaskId("count", 0), TaskId("count", 1)}
     assert await admin.members(name) == [assignment.member.member_id]
 
-    writer = log.writer(ports.WriterOptions("w1", ports.Guarantee.EXACTLY_ONCE))
+    writer = log.writer(ports.WriterOptions("w1", Guarantee.EXACTLY_ONCE))
     await writer.open()
     for number in range(3):
         batch = writer.batch()
         batch.append(0, 1000, b"k", b"value %d" % number, [])
-        out = ports.OutBatch(partition, batch, 1)
-        await writer.commit(ports.Commit([out], {partition: number + 1}, assignment.member))
+        out = OutBatch(partition, batch, 1)
+        await writer.commit(Commit([out], {partition: number + 1}, assignment.member))
     assert await admin.positions(name, [partition], timeout_s=10.0) == {partition: 3}
 
     reader = log.reader(committed=True)
