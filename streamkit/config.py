@@ -25,7 +25,7 @@ SECONDS_MAX = 2_147_483
 # Zero where "at once" means something. Where it does not, the least with which anything could come about.
 Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 Pause = Annotated[float, Meta(ge=0.001, le=SECONDS_MAX)]
-Patience = Annotated[float, Meta(ge=0.1, le=SECONDS_MAX)]
+PatienceSeconds = Annotated[float, Meta(ge=0.1, le=SECONDS_MAX)]
 # A hundred years: no record of a clock that is right lies behind them.
 Future = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 # More records between two turns than anybody handles in a second.
@@ -139,15 +139,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     # A step that keeps one record for longer than this holds up everything else of its worker, for good as far as one
     # can tell: the worker leaves the group. Five minutes is what Kafka's own consumers allow (max.poll.interval.ms).
-    processing_max_s: Patience = 300.0
+    processing_max_s: PatienceSeconds = 300.0
 
     # A worker that does not answer for this long loses its tasks.
-    session_timeout_s: Patience = 10.0
+    session_timeout_s: PatienceSeconds = 10.0
     # Workers have this long to finish their span when the group changes.
-    rebalance_timeout_s: Patience = 30.0
+    rebalance_timeout_s: PatienceSeconds = 30.0
     # Far longer than any span, short enough that a lost worker's transaction does not hold readers for ever.
-    transaction_timeout_s: Patience = 30.0
-    request_timeout_s: Patience = 10.0
+    transaction_timeout_s: PatienceSeconds = 30.0
+    request_timeout_s: PatienceSeconds = 10.0
 
     state_dir: str = ".streamkit/state"
     store: Literal["rocksdb", "memory"] = "rocksdb"
@@ -183,7 +183,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # A worker that starts before its broker waits this long: a broker and its machine are up in less.
     start_timeout_s: Seconds = 60.0
     # SIGTERM: finish the span, commit and leave within this time.
-    drain_timeout_s: Patience = 20.0
+    drain_timeout_s: PatienceSeconds = 20.0
 
     replication: Replicas | None = None
     """Replication factor of topics we create; None leaves it to the broker."""

@@ -80,12 +80,12 @@ class InMemory:
     async def _start(self, worker: HarnessWorker) -> None:
         worker.log = MemoryLog(self._broker)
         storage = Storage(worker.stores, DiskThread(), MemoryBudget())
-        worker.agent = await assemble(page_views.plan(), self._settings, worker.log, storage, worker)
-        worker.work = asyncio.create_task(worker.agent.run(), name=worker.name)
+        worker.loop = await assemble(page_views.plan(), self._settings, worker.log, storage, worker)
+        worker.work = asyncio.create_task(worker.loop.run(), name=worker.name)
 
     async def is_ready(self) -> bool:
         """Both workers have their tasks, and all of these run."""
-        rosters = [worker.agent.roster for worker in self._workers if worker.agent is not None]
+        rosters = [worker.loop.roster for worker in self._workers if worker.loop is not None]
         joined = [roster for roster in rosters if roster.joined and not roster.restoring]
         return len({roster.assignment.member.generation for roster in joined}) == 1 and len(joined) == 2
 
@@ -153,7 +153,7 @@ class InMemory:
             raise Failed(f"worker {number} is not there to be killed")
         worker.log.kill()
         await _cancelled(worker.work)
-        worker.log = worker.agent = worker.work = None
+        worker.log = worker.loop = worker.work = None
         worker.stores.crash()
         reborn = asyncio.create_task(self._start_again(number - 1))
         self._reborn.add(reborn)
@@ -167,10 +167,10 @@ class InMemory:
     async def stop_workers(self) -> None:
         """The clean end: each worker finishes its span, commits and leaves."""
         for worker in self._workers:
-            if worker.agent is not None and worker.work is not None:
-                worker.agent.stop()
+            if worker.loop is not None and worker.work is not None:
+                worker.loop.stop()
                 await worker.work
-                worker.agent = worker.work = None
+                worker.loop = worker.work = None
 
     def everything(self) -> tuple[list[bytes], list[bytes]]:
         """All committed values of both topics, read anew from the start."""

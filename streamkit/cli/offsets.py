@@ -41,7 +41,7 @@ app = App(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ResetTarget:
     """Where a pipeline is to go on."""
 
     to: Annotated[
@@ -71,7 +71,7 @@ class Place:
     topic: Annotated[str | None, Parameter(help="Only this source topic; all of them by default.")] = None
 
 
-NO_PLACE = Place()
+NO_PLACE = ResetTarget()
 
 
 @app.command(name="show")
@@ -113,7 +113,7 @@ async def reset(
     target: Target,
     /,
     *,
-    place: Place = NO_PLACE,
+    place: ResetTarget = NO_PLACE,
     execute: Annotated[
         bool,
         Parameter(negative=(), show_default=False, help="Set the positions; without it the plan is shown."),
@@ -165,7 +165,7 @@ async def reset(
         say("nothing was changed; add --execute to set these positions", style="dim")
 
 
-def _require_one_place(place: Place) -> None:
+def _require_one_place(place: ResetTarget) -> None:
     if place.accept_gap and place.to is not None:
         raise Misuse(
             f"`--to {place.to}` and `--accept-gap` name two places",
@@ -176,7 +176,7 @@ def _require_one_place(place: Place) -> None:
         raise Misuse("where to is not said", hint=f"name it: {choice}")
 
 
-async def _plan(plan: Plan, log: Log, place: Place) -> ResetPlan:
+async def _plan(plan: Plan, log: Log, place: ResetTarget) -> ResetPlan:
     to, topic, admin = place.to, place.topic, log.admin()
     if place.drop_state:
         if to is None or to == COMMITTED or topic is not None:

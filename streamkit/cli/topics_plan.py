@@ -40,7 +40,7 @@ class Growth(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedChange(msgspec.Struct, frozen=True):
     """A difference that is not bridged from here."""
 
     topic: str
@@ -55,7 +55,7 @@ class TopicsPlan(msgspec.Struct, frozen=True, kw_only=True):
     create: list[Creation]
     configure: list[ConfigChange]
     grow: list[Growth]
-    refused: list[Refusal]
+    refused: list[RefusedChange]
     unchanged: list[str]
 
     @property
@@ -140,7 +140,7 @@ def _steps(plan: TopicsPlan, admin: Admin) -> list[tuple[str, Callable[[], Await
 
 
 def _compare(
-    topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, stops: Refusal | None, growth: Growth
+    topic: DeclaredTopic, found: TopicInfo, plan: TopicsPlan, stops: RefusedChange | None, growth: Growth
 ) -> None:
     """Add the differences of one topic to the plan; if it gets more partitions, the growth or why there is none."""
     file = topic.file
@@ -161,12 +161,12 @@ def _compare(
         plan.unchanged.append(topic.name)
 
 
-def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[Refusal]:
+def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[RefusedChange]:
     file = topic.file
-    refusals: list[Refusal] = []
+    refusals: list[RefusedChange] = []
     if file.partitions < found.partitions:
         refusals.append(
-            Refusal(
+            RefusedChange(
                 topic.name,
                 topic.path,
                 f"has {so_many(found.partitions)}, its file says {file.partitions}; Kafka cannot take partitions away",
@@ -175,7 +175,7 @@ def _refusals(topic: DeclaredTopic, found: TopicInfo) -> list[Refusal]:
         )
     if file.replication is not None and file.replication != found.replication:
         refusals.append(
-            Refusal(
+            RefusedChange(
                 topic.name,
                 topic.path,
                 f"has {found.replication} replicas, its file says {file.replication}; replicas are moved by Kafka's own tools",
@@ -203,11 +203,11 @@ def _growth(topic: DeclaredTopic, found: TopicInfo, pipelines: Sequence[str], bo
 
 def _stops(
     topic: DeclaredTopic, found: TopicInfo, bound: Sequence[str], running: Sequence[str]
-) -> Refusal | None:
+) -> RefusedChange | None:
     """Why more partitions are refused: who would not start again for certain, or who might not; None if nobody is known."""
     counts = f"has {so_many(found.partitions)}, its file says {topic.file.partitions}"
     if bound:
-        return Refusal(
+        return RefusedChange(
             topic.name,
             topic.path,
             f"{counts}; {', '.join(bound)} keeps state by them, and would not start again",
@@ -215,7 +215,7 @@ def _stops(
             " `streamkit offsets reset <pipeline> --to earliest --drop-state --execute`",
         )
     if running:
-        return Refusal(
+        return RefusedChange(
             topic.name,
             topic.path,
             f"{counts}; it is read by what runs now, and would not start again if it keeps state by them:"
@@ -229,8 +229,8 @@ def _named(pipelines: Sequence[str]) -> str:
     return ", ".join(f'pipeline "{each}"' for each in pipelines)
 
 
-def _too_many(topic: DeclaredTopic) -> Refusal:
-    return Refusal(
+def _too_many(topic: DeclaredTopic) -> RefusedChange:
+    return RefusedChange(
         topic.name,
         topic.path,
         f"would get {topic.file.partitions} partitions, more than {PARTITIONS_MAX}",

@@ -13,7 +13,7 @@ FORMAT_VERSION = 1
 HEADER = "streamkit.signal"
 
 
-class Sent(msgspec.Struct, frozen=True, array_like=True):
+class SentSignal(msgspec.Struct, frozen=True, array_like=True):
     """A signal and the channel it came by: the partition of the stage upstream that sent it."""
 
     version: int
@@ -22,15 +22,15 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Sent).decode
+_decode = msgspec.msgpack.Decoder(SentSignal).decode
 
 
 def encode_signal(channel: int, signal: Signal) -> bytes:
     """The value of a signal's record."""
-    return _encode(Sent(FORMAT_VERSION, channel, signal))
+    return _encode(SentSignal(FORMAT_VERSION, channel, signal))
 
 
-def decode_signal(data: bytes | None) -> Sent:
+def decode_signal(data: bytes | None) -> SentSignal:
     """The signal that a record without a key holds.
 
     Raises:

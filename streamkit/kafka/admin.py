@@ -15,9 +15,9 @@ from aiokafka.errors import KafkaError
 
 from streamkit.errors import Fenced, Misconfigured, Retry
 from streamkit.kafka import admin_calls as calls
-from streamkit.kafka.connection import Connection, Lane
+from streamkit.kafka.connection import Connection, Purpose
 from streamkit.kafka.coordinator import Coordinator, Pauses
-from streamkit.kafka.error_codes import POSITIONS, PREPARE, Code, Verdict, name_of
+from streamkit.kafka.error_codes import POSITIONS, PREPARE, ErrorCode, Reaction, name_of
 from streamkit.kafka.missing import no_topic
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.kafka.transaction_calls import (
@@ -42,32 +42,32 @@ _REQUEST_TIMEOUT_MS = 8_000
 _FENCED_TIMEOUT_MS = 10_000  # of a writer id that nobody will write with
 
 # Codes that pass by themselves, and how patiently to ask again.
-_PASSING: Mapping[int, Verdict] = {
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Verdict.AGAIN,  # not heard of yet: whether it exists was checked before
-    Code.LEADER_NOT_AVAILABLE: Verdict.AGAIN,
-    Code.NOT_LEADER_OR_FOLLOWER: Verdict.AGAIN,
-    Code.UNSTABLE_OFFSET_COMMIT: Verdict.AGAIN,
-    Code.REQUEST_TIMED_OUT: Verdict.MOVED,
-    Code.REPLICA_NOT_AVAILABLE: Verdict.MOVED,
-    Code.COORDINATOR_LOAD_IN_PROGRESS: Verdict.MOVED,
-    Code.COORDINATOR_NOT_AVAILABLE: Verdict.MOVED,
-    Code.NOT_COORDINATOR: Verdict.MOVED,
-    Code.NOT_CONTROLLER: Verdict.MOVED,
-    Code.KAFKA_STORAGE_ERROR: Verdict.MOVED,
-    Code.FENCED_LEADER_EPOCH: Verdict.MOVED,
-    Code.UNKNOWN_LEADER_EPOCH: Verdict.MOVED,
-    Code.OFFSET_NOT_AVAILABLE: Verdict.MOVED,
-    Code.THROTTLING_QUOTA_EXCEEDED: Verdict.MOVED,
+_PASSING: Mapping[int, Reaction] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.AGAIN,  # not heard of yet: whether it exists was checked before
+    ErrorCode.LEADER_NOT_AVAILABLE: Reaction.AGAIN,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: Reaction.AGAIN,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: Reaction.AGAIN,
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.MOVED,
+    ErrorCode.REPLICA_NOT_AVAILABLE: Reaction.MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.MOVED,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.MOVED,
+    ErrorCode.NOT_COORDINATOR: Reaction.MOVED,
+    ErrorCode.NOT_CONTROLLER: Reaction.MOVED,
+    ErrorCode.KAFKA_STORAGE_ERROR: Reaction.MOVED,
+    ErrorCode.FENCED_LEADER_EPOCH: Reaction.MOVED,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: Reaction.MOVED,
+    ErrorCode.OFFSET_NOT_AVAILABLE: Reaction.MOVED,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: Reaction.MOVED,
 }
 # The one cause of INVALID_REPLICATION_FACTOR that passes by itself: too few brokers stay too few. Only the text tells.
 _ALL_FENCED = "All brokers are currently fenced"
-_MISSING = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC})
+_MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC})
 _FORBIDDEN = frozenset(
     {
-        Code.TOPIC_AUTHORIZATION_FAILED,
-        Code.GROUP_AUTHORIZATION_FAILED,
-        Code.CLUSTER_AUTHORIZATION_FAILED,
-        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 
@@ -75,7 +75,7 @@ _FORBIDDEN = frozenset(
 class _Passing(Exception):
     """The answer is not there yet; ask again. Never leaves this module."""
 
-    def __init__(self, trouble: str, verdict: Verdict = Verdict.AGAIN) -> None:
+    def __init__(self, trouble: str, verdict: Reaction = Reaction.AGAIN) -> None:
         super().__init__(trouble)
         self.verdict = verdict
 
@@ -121,7 +121,7 @@ class KafkaAdmin:
         if not topics:
             return
         call = calls.create_topics(topics, _REQUEST_TIMEOUT_MS)
-        await self._until("creating topics", partial(self._change, call, Code.TOPIC_ALREADY_EXISTS))
+        await self._until("creating topics", partial(self._change, call, ErrorCode.TOPIC_ALREADY_EXISTS))
         await self._until("waiting for new topics", partial(self._check_usable, {t.name: 1 for t in topics}))
 
     async def configure(self, topic: str, config: Mapping[str, str]) -> None:
@@ -147,7 +147,9 @@ class KafkaAdmin:
         if not names:
             return
         call = calls.delete_topics(names, _REQUEST_TIMEOUT_MS)
-        await self._until("deleting topics", partial(self._change, call, Code.UNKNOWN_TOPIC_OR_PARTITION))
+        await self._until(
+            "deleting topics", partial(self._change, call, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        )
         await self._until("waiting for topics to go", partial(self._check_gone, names))
 
     async def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -182,8 +184,8 @@ class KafkaAdmin:
         if not positions:
             return
         await self._require({partition.topic for partition in positions})
-        find = partial(self._connection.coordinator, Lane.GROUP, group)
-        coordinator = Coordinator(self._connection, find, Lane.METADATA, f'group "{group}"')
+        find = partial(self._connection.coordinator, Purpose.GROUP, group)
+        coordinator = Coordinator(self._connection, find, Purpose.METADATA, f'group "{group}"')
         call = offset_commit(group, None, positions)
         try:
             ask = partial(coordinator.settle, call, POSITIONS, "OffsetCommit")
@@ -197,8 +199,8 @@ class KafkaAdmin:
 
     async def fence(self, writer_id: str) -> None:
         """End whatever transaction this writer has open; its epoch is of no use from here on."""
-        find = partial(self._connection.coordinator, Lane.TRANSACTION, writer_id)
-        coordinator = Coordinator(self._connection, find, Lane.METADATA, f'writer "{writer_id}"')
+        find = partial(self._connection.coordinator, Purpose.TRANSACTION, writer_id)
+        coordinator = Coordinator(self._connection, find, Purpose.METADATA, f'writer "{writer_id}"')
         abilities = await self._until("asking for versions", partial(self._ask_any, api_versions()))
         version = abilities.best(INIT_PRODUCER_ID_KEY, 3, 5)
         call = init_producer_id(version, writer_id, _FENCED_TIMEOUT_MS, NOBODY)
@@ -223,7 +225,7 @@ class KafkaAdmin:
                     except _Passing as passing:
                         trouble, verdict = str(passing), passing.verdict
                     except (KafkaError, OSError) as error:
-                        trouble, verdict = str(error) or type(error).__name__, Verdict.MOVED
+                        trouble, verdict = str(error) or type(error).__name__, Reaction.MOVED
                         if getattr(error, "errno", None) in _FORBIDDEN:
                             raise Misconfigured(f"the broker refused {doing}", detail=trouble) from error
                     await pauses.wait(verdict)
@@ -231,14 +233,14 @@ class KafkaAdmin:
             raise Retry(f"{doing} took longer than {deadline_s:g} s", detail=trouble) from None
 
     async def _ask_any(self, call: Call[R]) -> R:
-        return await self._connection.send(self._connection.any_node(), call, Lane.METADATA)
+        return await self._connection.send(self._connection.any_node(), call, Purpose.METADATA)
 
     async def _ask_all(self, call: Call[R]) -> list[R]:
         """The answer of every broker."""
         known = await self._ask_any(calls.metadata([]))
         if not known.nodes:  # the one we asked has lost its session, and counts itself as gone
-            raise _Passing("no broker is up", Verdict.MOVED)
-        asking = [self._connection.send(node, call, Lane.METADATA) for node in known.nodes]
+            raise _Passing("no broker is up", Reaction.MOVED)
+        asking = [self._connection.send(node, call, Purpose.METADATA) for node in known.nodes]
         return list(await asyncio.gather(*asking))
 
     async def _existing(self, topics: Iterable[str]) -> list[calls.TopicState]:
@@ -252,23 +254,23 @@ class KafkaAdmin:
         for state in known.topics:
             if state.code not in _MISSING:
                 _check(state.code, state.name)
-        return [state for state in known.topics if state.code == Code.OK]
+        return [state for state in known.topics if state.code == ErrorCode.OK]
 
     async def _require(self, topics: Iterable[str]) -> None:
         wanted, clock = set(topics), asyncio.get_running_loop().time
         give_up_at, pauses = clock() + _MISSING_S, Pauses()
         while missing := wanted - {state.name for state in await self._existing(wanted)}:
             if clock() < give_up_at:
-                await pauses.wait(Verdict.MOVED)
+                await pauses.wait(Reaction.MOVED)
                 continue
             raise no_topic(", ".join(sorted(missing)))
 
-    async def _change(self, call: Call[list[calls.Outcome]], fine: Code = Code.OK) -> None:
+    async def _change(self, call: Call[list[calls.TopicOutcome]], fine: ErrorCode = ErrorCode.OK) -> None:
         """Have the controller do it; `fine` is a code that means there was nothing to do."""
         known = await self._ask_any(calls.metadata([]))
         if known.controller < 0:
-            raise _Passing("no broker is up", Verdict.MOVED)
-        for outcome in await self._connection.send(known.controller, call, Lane.METADATA):
+            raise _Passing("no broker is up", Reaction.MOVED)
+        for outcome in await self._connection.send(known.controller, call, Purpose.METADATA):
             if outcome.code != fine:
                 _check(outcome.code, outcome.topic, outcome.message)
 
@@ -301,7 +303,7 @@ class KafkaAdmin:
         for shown in await self._ask_all(calls.describe_configs([topic])):
             own = shown[topic].own if topic in shown else {}
             if any(own.get(key) != value.replace(" ", "") for key, value in config.items()):
-                raise _Passing("not every broker shows it", Verdict.AGAIN)
+                raise _Passing("not every broker shows it", Reaction.AGAIN)
 
     async def _offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, committed: bool
@@ -329,7 +331,7 @@ class KafkaAdmin:
         answers = await asyncio.gather(
             *(
                 self._connection.send(
-                    leader, calls.list_offsets(led, timestamp, committed=committed), Lane.METADATA
+                    leader, calls.list_offsets(led, timestamp, committed=committed), Purpose.METADATA
                 )
                 for leader, led in by_leader.items()
             )
@@ -343,16 +345,16 @@ class KafkaAdmin:
     async def _positions(
         self, group: str, call: Call[tuple[int, list[calls.Noted]]]
     ) -> dict[TopicPartition, Position]:
-        node = await self._connection.coordinator(Lane.GROUP, group)
-        code, found = await self._connection.send(node, call, Lane.METADATA)
+        node = await self._connection.coordinator(Purpose.GROUP, group)
+        code, found = await self._connection.send(node, call, Purpose.METADATA)
         for answered, where in ((code, f'group "{group}"'), *((f.code, str(f.partition)) for f in found)):
             _check(answered, where)
         return {partition: position for partition, _code, position in found if position >= 0}
 
     async def _members(self, group: str) -> list[ShownMember]:
-        node = await self._connection.coordinator(Lane.GROUP, group)
-        answer = await self._connection.send(node, calls.describe_group(group), Lane.METADATA)
-        if answer.code != Code.GROUP_ID_NOT_FOUND:
+        node = await self._connection.coordinator(Purpose.GROUP, group)
+        answer = await self._connection.send(node, calls.describe_group(group), Purpose.METADATA)
+        if answer.code != ErrorCode.GROUP_ID_NOT_FOUND:
             _check(answer.code, f'group "{group}"')
         return answer.members
 
@@ -370,9 +372,9 @@ def _check(code: int, where: str, message: str = "") -> None:
     """Raise unless this code means success."""
     if code in _PASSING:
         raise _Passing(f"{where}: {name_of(code)}", _PASSING[code])
-    if code == Code.INVALID_REPLICATION_FACTOR and _ALL_FENCED in message:
-        raise _Passing(f"{where}: {message}", Verdict.MOVED)
-    if code != Code.OK:
+    if code == ErrorCode.INVALID_REPLICATION_FACTOR and _ALL_FENCED in message:
+        raise _Passing(f"{where}: {message}", Reaction.MOVED)
+    if code != ErrorCode.OK:
         detail = f"{name_of(code)}: {message}" if message else name_of(code)
         raise Misconfigured("the broker refused the request", where=where, detail=detail)
 

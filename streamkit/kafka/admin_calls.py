@@ -52,7 +52,7 @@ class Metadata(NamedTuple):
     topics: list[TopicState]
 
 
-class Outcome(NamedTuple):
+class TopicOutcome(NamedTuple):
     """What became of one topic."""
 
     topic: str
@@ -83,7 +83,7 @@ class Config(NamedTuple):
     effective: dict[str, str]
 
 
-class Group(NamedTuple):
+class DescribedGroup(NamedTuple):
     """A group as its coordinator sees it."""
 
     code: int
@@ -130,7 +130,7 @@ def _skip_numbers(fields: Fields) -> int:
     return count
 
 
-def create_topics(specs: Sequence[TopicSpec], timeout_ms: int) -> Call[list[Outcome]]:
+def create_topics(specs: Sequence[TopicSpec], timeout_ms: int) -> Call[list[TopicOutcome]]:
     """Create topics."""
     topics = [
         compact_string(spec.name)
@@ -147,7 +147,7 @@ def create_topics(specs: Sequence[TopicSpec], timeout_ms: int) -> Call[list[Outc
     return Call(19, 5, body, _read_created)
 
 
-def _read_created(fields: Fields) -> list[Outcome]:
+def _read_created(fields: Fields) -> list[TopicOutcome]:
     fields.int32()
     outcomes = []
     for _ in range(fields.compact_count()):
@@ -160,43 +160,43 @@ def _read_created(fields: Fields) -> list[Outcome]:
             fields.take(3)
             fields.tags()
         fields.tags()
-        outcomes.append(Outcome(name or "", code, message or ""))
+        outcomes.append(TopicOutcome(name or "", code, message or ""))
     return outcomes
 
 
-def delete_topics(names: Sequence[str], timeout_ms: int) -> Call[list[Outcome]]:
+def delete_topics(names: Sequence[str], timeout_ms: int) -> Call[list[TopicOutcome]]:
     """Delete topics."""
     body = compact_array([compact_string(name) for name in names]) + _INT32.pack(timeout_ms) + _NO_TAGS
     return Call(20, 4, body, _read_deleted)
 
 
-def _read_deleted(fields: Fields) -> list[Outcome]:
+def _read_deleted(fields: Fields) -> list[TopicOutcome]:
     fields.int32()
     outcomes = []
     for _ in range(fields.compact_count()):
-        outcomes.append(Outcome(fields.compact_string() or "", fields.int16(), ""))
+        outcomes.append(TopicOutcome(fields.compact_string() or "", fields.int16(), ""))
         fields.tags()
     return outcomes
 
 
-def create_partitions(topic: str, partitions: int, timeout_ms: int) -> Call[list[Outcome]]:
+def create_partitions(topic: str, partitions: int, timeout_ms: int) -> Call[list[TopicOutcome]]:
     """Raise the number of partitions."""
     topics = [compact_string(topic) + _INT32.pack(partitions) + _NULL + _NO_TAGS]
     body = compact_array(topics) + _INT32.pack(timeout_ms) + b"\0" + _NO_TAGS
     return Call(37, 2, body, _read_outcomes)
 
 
-def _read_outcomes(fields: Fields) -> list[Outcome]:
+def _read_outcomes(fields: Fields) -> list[TopicOutcome]:
     fields.int32()
     outcomes = []
     for _ in range(fields.compact_count()):
         name, code, message = fields.compact_string(), fields.int16(), fields.compact_string()
         fields.tags()
-        outcomes.append(Outcome(name or "", code, message or ""))
+        outcomes.append(TopicOutcome(name or "", code, message or ""))
     return outcomes
 
 
-def alter_config(topic: str, config: Mapping[str, str]) -> Call[list[Outcome]]:
+def alter_config(topic: str, config: Mapping[str, str]) -> Call[list[TopicOutcome]]:
     """Set entries of a topic's configuration, leaving the others."""
     entries = [
         compact_string(key) + _INT8.pack(_SET) + compact_string(value) + _NO_TAGS
@@ -206,13 +206,13 @@ def alter_config(topic: str, config: Mapping[str, str]) -> Call[list[Outcome]]:
     return Call(44, 1, compact_array([resource]) + b"\0" + _NO_TAGS, _read_altered)
 
 
-def _read_altered(fields: Fields) -> list[Outcome]:
+def _read_altered(fields: Fields) -> list[TopicOutcome]:
     fields.int32()
     outcomes = []
     for _ in range(fields.compact_count()):
         code, message = fields.int16(), fields.compact_string()
         fields.int8()
-        outcomes.append(Outcome(fields.compact_string() or "", code, message or ""))
+        outcomes.append(TopicOutcome(fields.compact_string() or "", code, message or ""))
         fields.tags()
     return outcomes
 
@@ -309,12 +309,12 @@ def _read_positions(fields: Fields) -> tuple[int, list[Noted]]:
     return fields.int16(), found
 
 
-def describe_group(group: str) -> Call[Group]:
+def describe_group(group: str) -> Call[DescribedGroup]:
     """Ask who is in a group."""
     return Call(15, 5, compact_array([compact_string(group)]) + b"\0" + _NO_TAGS, _read_group)
 
 
-def _read_group(fields: Fields) -> Group:
+def _read_group(fields: Fields) -> DescribedGroup:
     fields.int32()
     fields.compact_count()
     code = fields.int16()
@@ -329,4 +329,4 @@ def _read_group(fields: Fields) -> Group:
         claim, decision = fields.compact_bytes() or b"", fields.compact_bytes() or b""
         members.append(ShownMember(member_id, protocol, claim, decision))
         fields.tags()
-    return Group(code, members)
+    return DescribedGroup(code, members)

@@ -36,7 +36,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     plan: str = ""
 
 
-class Decision(msgspec.Struct, frozen=True, array_like=True):
+class MemberShare(msgspec.Struct, frozen=True, array_like=True):
     """What the leader tells a member. Fields are only ever added at the end, with a default."""
 
     tasks: tuple[TaskId, ...]
@@ -74,7 +74,7 @@ def claim_of(
     return Claim(options.writer_id, generation, tuple(owned), options.stages, tuple(declined), options.plan)
 
 
-def decide(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> dict[str, Decision]:
+def decide(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> dict[str, MemberShare]:
     """What each member is told; `stages` are what those members know that do not say it. There is at least one."""
     strangers = _strangers(stages, members)
     kin = {member: claim for member, claim in members.items() if member not in strangers}
@@ -83,9 +83,11 @@ def decide(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> dict[s
     plans = tuple(sorted({claim.plan for claim in members.values() if claim.owned and claim.plan}))
     given = {task for its_tasks in tasks.values() for task in its_tasks}
     stranded = tuple(task for task in _all_tasks(stages, kin) if task not in given)
-    decisions = {member: Decision(its_tasks, writers, stranded, plans) for member, its_tasks in tasks.items()}
+    decisions = {
+        member: MemberShare(its_tasks, writers, stranded, plans) for member, its_tasks in tasks.items()
+    }
     return decisions | {
-        member: Decision((), writers, strangers=others) for member, others in strangers.items()
+        member: MemberShare((), writers, strangers=others) for member, others in strangers.items()
     }
 
 

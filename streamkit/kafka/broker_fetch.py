@@ -12,9 +12,9 @@ from aiokafka.errors import KafkaError
 
 from streamkit.errors import LogGap, Misconfigured
 from streamkit.kafka.connection import Connection, NoAnswer
-from streamkit.kafka.error_codes import Code, name_of
+from streamkit.kafka.error_codes import ErrorCode, name_of
+from streamkit.kafka.fetch_buffer import Feed, FetchBuffer
 from streamkit.kafka.fetch_calls import Fetched, fetch, list_offsets
-from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.record_batches import Chunk
 from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
@@ -26,8 +26,8 @@ _JOIN_S = 0.005
 SMALL_BYTES = 64 * 1024
 _ANSWER_BYTES_MIN = 256 * 1024
 
-_FORBIDDEN = {Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED}
-_UNREADABLE = {Code.UNSUPPORTED_VERSION, 76}  # 76: the broker cannot send this compression to us
+_FORBIDDEN = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+_UNREADABLE = {ErrorCode.UNSUPPORTED_VERSION, 76}  # 76: the broker cannot send this compression to us
 
 
 class _Slot:
@@ -48,7 +48,7 @@ class BrokerFetch:
         self,
         connection: Connection,
         node: int,
-        intake: Intake,
+        intake: FetchBuffer,
         homeless: Wakeup,
         *,
         committed: bool,
@@ -139,7 +139,7 @@ class BrokerFetch:
             feed = self._feeds.get(TopicPartition(fetched.topic, fetched.partition))
             if feed is None or feed.in_flight is not slot:
                 continue  # it was forgotten or sought elsewhere meanwhile
-            if fetched.error == Code.OFFSET_OUT_OF_RANGE:
+            if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 out_of_range.append(feed)
             elif fetched.error:
                 self._judge(feed, fetched.error)

@@ -23,7 +23,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _INT32 = struct.Struct(">i")
 
-Into = Callable[[memoryview, memoryview], int]
+DecompressInto = Callable[[memoryview, memoryview], int]
 
 
 def decompress(
@@ -62,7 +62,7 @@ def _gzip(data: memoryview, room: int, size_max: int) -> bytearray:
     return bytearray(room) + content
 
 
-def _grown(into: Into, data: memoryview, room: int, size_max: int) -> bytearray:
+def _grown(into: DecompressInto, data: memoryview, room: int, size_max: int) -> bytearray:
     """Codecs that do not say their size: try with more and more space, up to the bound."""
     capacity = min(size_max, max(_FIRST_GUESS_MIN, _GROWTH * len(data)))
     while True:

@@ -56,7 +56,7 @@ _client_log = logging.getLogger("aiokafka")
 _client_log.setLevel(max(_client_log.level, logging.WARNING))
 
 
-class Lane(IntEnum):
+class Purpose(IntEnum):
     """Connections to a broker, by kind of work; numbers above the client's own groups."""
 
     METADATA = 0
@@ -76,7 +76,7 @@ class Connection:
         self._security = security
         self._request_timeout_s = request_timeout_s
         self._client: Any = None
-        self._lanes = int(max(Lane))
+        self._lanes = int(max(Purpose))
         self._outage = Outage(brokers)
         self._reconnects = Reconnects()
 
@@ -137,7 +137,7 @@ class Connection:
     async def send(self, node: int, call: Call[R], lane: int) -> R:
         """One request and its answer. Raises one of `NoAnswer` when there is none.
 
-        A lane is one of `Lane`, or one of the caller's own from `new_lane`.
+        A lane is one of `Purpose`, or one of the caller's own from `new_lane`.
         """
         connection = self._client.connected(node, lane) or await self._client.connect(node, lane)
         answer = ask(connection, call)
@@ -199,12 +199,12 @@ class Connection:
         for name in [name for name in connections if name[1] == lane]:
             connections.pop(name).close()
 
-    async def coordinator(self, lane: Lane, name: str) -> int:
-        """The broker that coordinates this group (`Lane.GROUP`) or transactional id (`Lane.TRANSACTION`).
+    async def coordinator(self, lane: Purpose, name: str) -> int:
+        """The broker that coordinates this group (`Purpose.GROUP`) or transactional id (`Purpose.TRANSACTION`).
 
         Raises the client's retriable errors.
         """
-        kind = CoordinationType.GROUP if lane is Lane.GROUP else CoordinationType.TRANSACTION
+        kind = CoordinationType.GROUP if lane is Purpose.GROUP else CoordinationType.TRANSACTION
         return int(await self._client.coordinator_lookup(kind, name))
 
 
@@ -257,4 +257,4 @@ def _no_pass_phrase() -> str:
     raise OSError("the key is encrypted, and there is no setting for its pass phrase")
 
 
-__all__ = ["Connection", "Lane", "NoAnswer", "client_version"]
+__all__ = ["Connection", "NoAnswer", "Purpose", "client_version"]

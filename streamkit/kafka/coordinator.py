@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from aiokafka.errors import KafkaError
 
-from streamkit.kafka.connection import Connection, Lane, NoAnswer
-from streamkit.kafka.error_codes import Code, Table, Verdict, error_for, name_of, worst
+from streamkit.kafka.connection import Connection, NoAnswer, Purpose
+from streamkit.kafka.error_codes import ErrorCode, Reaction, Table, error_for, name_of, worst
 from streamkit.kafka.transaction_calls import Reply
-from streamkit.kafka.transaction_port import NOBODY, Identity
+from streamkit.kafka.transaction_port import NOBODY, Producer
 from streamkit.kafka.wire import Call
 
 # A busy coordinator is done within a millisecond or two; one that moved or loads takes far longer.
@@ -25,16 +25,16 @@ REBALANCE_TRIES_MAX = 40
 
 
 # After which verdicts the same question is asked again.
-_STRICT = frozenset({Verdict.AGAIN})
-_PATIENT = frozenset({Verdict.AGAIN, Verdict.MOVED, Verdict.DOUBT})
+_STRICT = frozenset({Reaction.AGAIN})
+_PATIENT = frozenset({Reaction.AGAIN, Reaction.MOVED, Reaction.DOUBT})
 
 
 class Judged(NamedTuple):
     """An answer and what it means; no answer at all is DOUBT."""
 
-    verdict: Verdict
+    verdict: Reaction
     code: int
-    identity: Identity = NOBODY
+    identity: Producer = NOBODY
 
 
 class Pauses:
@@ -46,9 +46,9 @@ class Pauses:
         self._busy_s = PAUSE_BUSY_FIRST_S
         self._moved_s = PAUSE_MOVED_FIRST_S
 
-    async def wait(self, verdict: Verdict) -> None:
+    async def wait(self, verdict: Reaction) -> None:
         """Wait as long as this verdict asks for."""
-        if verdict is Verdict.AGAIN:
+        if verdict is Reaction.AGAIN:
             await asyncio.sleep(self._busy_s)
             self._busy_s = min(2 * self._busy_s, PAUSE_BUSY_LAST_S)
         else:
@@ -60,7 +60,7 @@ class Coordinator:
     """The broker responsible for one key: looked up when needed, forgotten when it moved or went silent."""
 
     def __init__(
-        self, connection: Connection, find: Callable[[], Awaitable[int]], lane: Lane, name: str
+        self, connection: Connection, find: Callable[[], Awaitable[int]], lane: Purpose, name: str
     ) -> None:
         self._connection = connection
         self._name = name
@@ -83,15 +83,15 @@ class Coordinator:
         except NoAnswer as error:
             self._node = None
             self.trouble = f"{doing} got no answer: {type(error).__name__} {error}"
-            return Judged(Verdict.DOUBT, Code.REQUEST_TIMED_OUT)
+            return Judged(Reaction.DOUBT, ErrorCode.REQUEST_TIMED_OUT)
         except KafkaError as error:  # the look-up was refused; it carries a code like any other answer
-            reply = Reply((getattr(error, "errno", Code.UNKNOWN_SERVER_ERROR),))
+            reply = Reply((getattr(error, "errno", ErrorCode.UNKNOWN_SERVER_ERROR),))
         if reply.codes and not any(reply.codes):
             self.trouble = ""
-            return Judged(Verdict.DONE, Code.OK, reply.identity)
+            return Judged(Reaction.DONE, ErrorCode.OK, reply.identity)
         verdict, code = worst(reply.codes, table)
         self.trouble = f"{doing} answered {name_of(code)}"
-        if verdict is Verdict.MOVED:
+        if verdict is Reaction.MOVED:
             self._node = None
         return Judged(verdict, code, reply.identity)
 
@@ -102,7 +102,7 @@ class Coordinator:
 
     async def settle(
         self, call: Call[Reply], table: Table, doing: str, *, outlives_moves: bool = True
-    ) -> Identity:
+    ) -> Producer:
         """Ask until the answer is final. Only for requests that may be repeated without harm.
 
         With `outlives_moves=False` a coordinator that is lost, or is not the one any more, is final too.
@@ -114,12 +114,12 @@ class Coordinator:
         rebalances = 0
         while True:
             judged = await self.ask(call, table, doing)
-            if judged.verdict is Verdict.DONE:
+            if judged.verdict is Reaction.DONE:
                 return judged.identity
-            if judged.code == Code.REBALANCE_IN_PROGRESS:
+            if judged.code == ErrorCode.REBALANCE_IN_PROGRESS:
                 rebalances += 1
                 if rebalances > REBALANCE_TRIES_MAX:
-                    raise error_for(Verdict.FENCED, judged.code, doing=doing, where=self._name)
+                    raise error_for(Reaction.FENCED, judged.code, doing=doing, where=self._name)
             if judged.verdict not in (_PATIENT if outlives_moves else _STRICT):
                 raise error_for(judged.verdict, judged.code, doing=doing, where=self._name)
             await pauses.wait(judged.verdict)

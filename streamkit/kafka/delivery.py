@@ -15,11 +15,11 @@ from itertools import chain
 from typing import Any
 
 from streamkit.errors import Bug, DataRefused, WriterDead
-from streamkit.kafka.connection import Connection, Lane, NoAnswer
+from streamkit.kafka.connection import Connection, NoAnswer, Purpose
 from streamkit.kafka.coordinator import Pauses
-from streamkit.kafka.error_codes import PRODUCE, Code, Verdict, error_for, name_of
+from streamkit.kafka.error_codes import PRODUCE, ErrorCode, Reaction, error_for, name_of
 from streamkit.kafka.produce_calls import Ack, produce
-from streamkit.kafka.transaction_port import NOBODY, Identity
+from streamkit.kafka.transaction_port import NOBODY, Producer
 from streamkit.model.commit import OutBatch
 from streamkit.model.ids import TopicPartition
 
@@ -39,7 +39,7 @@ class Sequences:
         self.identity = NOBODY
         self._next: dict[TopicPartition, int] = {}
 
-    def begin(self, identity: Identity) -> None:
+    def begin(self, identity: Producer) -> None:
         """A new epoch: every partition starts at 0."""
         if min(identity) < 0:
             raise Bug("the broker answered without a producer's identity")
@@ -151,11 +151,11 @@ class Delivery:
         pauses = Pauses()
         while True:
             worst = await self._try(waiting, acknowledged, resent)
-            if worst is Verdict.DONE:
+            if worst is Reaction.DONE:
                 self.trouble = ""
                 return acknowledged
             await pauses.wait(worst)
-            if worst is not Verdict.AGAIN:
+            if worst is not Reaction.AGAIN:
                 await self._connection.refresh()
 
     async def _try(
@@ -163,17 +163,17 @@ class Delivery:
         waiting: dict[TopicPartition, bytes],
         acknowledged: dict[TopicPartition, int],
         resent: set[TopicPartition],
-    ) -> Verdict:
+    ) -> Reaction:
         """Send what waits to its leaders once; what is acknowledged moves from `waiting` to `acknowledged`."""
         by_leader: dict[int, list[TopicPartition]] = {}
-        worst = Verdict.DONE
+        worst = Reaction.DONE
         for partition in waiting:
             leader = self._connection.leader(partition)
             if leader != self.leaders.get(partition, leader):
                 raise self._lost(partition, "another broker leads it now")
             if leader is None:
                 self.trouble = f"{partition} has no leader"
-                worst = Verdict.MOVED
+                worst = Reaction.MOVED
             else:
                 by_leader.setdefault(leader, []).append(partition)
         for partitions, acks in await self._ask_all(by_leader, waiting):
@@ -181,7 +181,7 @@ class Delivery:
                 for known in self.leaders.keys() & set(partitions):
                     raise self._lost(known, self.trouble)
                 resent.update(partitions)
-                verdict = Verdict.DOUBT
+                verdict = Reaction.DOUBT
             else:
                 _check_complete(partitions, acks)
                 verdict = self._take(acks, waiting, acknowledged, resent)
@@ -213,7 +213,7 @@ class Delivery:
     async def _ask(self, leader: int, batches: list[tuple[TopicPartition, bytes]]) -> list[Ack] | None:
         call = produce(self.version, self._writer_id, self._timeout_ms, batches)
         try:
-            return await self._connection.send(leader, call, Lane.PRODUCE)
+            return await self._connection.send(leader, call, Purpose.PRODUCE)
         except NoAnswer as error:
             self.trouble = f"Produce got no answer: {type(error).__name__} {error}"
             return None
@@ -224,37 +224,37 @@ class Delivery:
         waiting: dict[TopicPartition, bytes],
         acknowledged: dict[TopicPartition, int],
         resent: set[TopicPartition],
-    ) -> Verdict:
+    ) -> Reaction:
         """Sort one leader's answer; the worst verdict that still allows another try."""
-        worst = Verdict.DONE
+        worst = Reaction.DONE
         for ack in acks:
             # What nearly every one says needs no judge.
-            if ack.code == Code.OK:
-                verdict = Verdict.DONE
+            if ack.code == ErrorCode.OK:
+                verdict = Reaction.DONE
             else:
                 verdict = self._judge(ack, is_resent=ack.partition in resent)
-            if verdict is Verdict.DONE:
+            if verdict is Reaction.DONE:
                 if ack.base_offset < 0:
                     raise WriterDead("the broker did not say where it put a batch", where=str(ack.partition))
                 acknowledged[ack.partition] = ack.base_offset
                 del waiting[ack.partition]
                 continue
             self.trouble = f"Produce to {ack.partition} answered {name_of(ack.code)}"
-            if verdict is Verdict.DOUBT:
+            if verdict is Reaction.DOUBT:
                 resent.add(ack.partition)
             worst = max(worst, verdict, key=lambda v: v.value)
         return worst
 
-    def _judge(self, ack: Ack, *, is_resent: bool) -> Verdict:
+    def _judge(self, ack: Ack, *, is_resent: bool) -> Reaction:
         """What an acknowledgement means; raises if there is no other try."""
-        verdict = PRODUCE.get(ack.code, Verdict.DEAD)
-        if ack.code == Code.DUPLICATE_SEQUENCE_NUMBER and is_resent:
-            return Verdict.DONE
-        if verdict is Verdict.REFUSED:
+        verdict = PRODUCE.get(ack.code, Reaction.DEAD)
+        if ack.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and is_resent:
+            return Reaction.DONE
+        if verdict is Reaction.REFUSED:
             raise _refused(ack)
-        if verdict.value > Verdict.DOUBT.value:
+        if verdict.value > Reaction.DOUBT.value:
             raise error_for(verdict, ack.code, doing="Produce", where=str(ack.partition), detail=ack.message)
-        if verdict is Verdict.MOVED and ack.partition in self.leaders:
+        if verdict is Reaction.MOVED and ack.partition in self.leaders:
             raise self._lost(ack.partition, f"Produce answered {name_of(ack.code)}")
         return verdict
 

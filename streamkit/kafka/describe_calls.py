@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamkit.kafka.transaction_port import Identity
+from streamkit.kafka.transaction_port import Producer
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
 from streamkit.model.ids import TopicPartition
 
@@ -22,7 +22,7 @@ class Described(NamedTuple):
 
     code: int
     state: str
-    producer: Identity
+    producer: Producer
 
 
 class Listed(NamedTuple):
@@ -54,7 +54,7 @@ def _read_described(fields: Fields) -> Described:
     state = fields.compact_string() or ""
     fields.int32()
     fields.int64()
-    return Described(code, state, Identity(fields.int64(), fields.int16()))
+    return Described(code, state, Producer(fields.int64(), fields.int16()))
 
 
 def list_transactions() -> Call[Listed]:

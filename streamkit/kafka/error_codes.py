@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 from streamkit.errors import Fenced, Misconfigured, StreamkitError, WriterDead
 
 
-class Code(IntEnum):
+class ErrorCode(IntEnum):
     """Kafka's error codes, as far as we act on them or want to name them."""
 
     UNKNOWN_SERVER_ERROR = -1
@@ -68,7 +68,7 @@ class Code(IntEnum):
     TRANSACTION_ABORTABLE = 120
 
 
-class Verdict(Enum):
+class Reaction(Enum):
     """What to do next; the order is from harmless to final, the worst of several answers counts."""
 
     DONE = 0
@@ -81,74 +81,74 @@ class Verdict(Enum):
     FENCED = 7  # somebody else is the owner
 
 
-Table = Mapping[int, Verdict]
+Table = Mapping[int, Reaction]
 
 _TRANSACTION: Table = {
-    Code.OK: Verdict.DONE,
-    Code.CONCURRENT_TRANSACTIONS: Verdict.AGAIN,
-    Code.COORDINATOR_LOAD_IN_PROGRESS: Verdict.AGAIN,
-    Code.COORDINATOR_NOT_AVAILABLE: Verdict.MOVED,
-    Code.NOT_COORDINATOR: Verdict.MOVED,
-    Code.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
-    Code.INVALID_PRODUCER_ID_MAPPING: Verdict.FENCED,
-    Code.PRODUCER_FENCED: Verdict.FENCED,
-    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.UNSUPPORTED_VERSION: Verdict.FORBIDDEN,
+    ErrorCode.OK: Reaction.DONE,
+    ErrorCode.CONCURRENT_TRANSACTIONS: Reaction.AGAIN,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.AGAIN,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.MOVED,
+    ErrorCode.NOT_COORDINATOR: Reaction.MOVED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Reaction.FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction.FENCED,
+    ErrorCode.PRODUCER_FENCED: Reaction.FENCED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.UNSUPPORTED_VERSION: Reaction.FORBIDDEN,
 }
 
 # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn: repeating any of them changes nothing.
 PREPARE: Table = {
     **_TRANSACTION,
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Verdict.AGAIN,
-    Code.REQUEST_TIMED_OUT: Verdict.AGAIN,
-    Code.OPERATION_NOT_ATTEMPTED: Verdict.AGAIN,  # another partition of the same request has the reason
-    Code.INVALID_TRANSACTION_TIMEOUT: Verdict.FORBIDDEN,
-    Code.TOPIC_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.GROUP_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.CLUSTER_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.AGAIN,
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.AGAIN,
+    ErrorCode.OPERATION_NOT_ATTEMPTED: Reaction.AGAIN,  # another partition of the same request has the reason
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: Reaction.FORBIDDEN,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
 }
 
 PRODUCE: Table = {
-    Code.OK: Verdict.DONE,
-    Code.CONCURRENT_TRANSACTIONS: Verdict.AGAIN,
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Verdict.MOVED,
-    Code.LEADER_NOT_AVAILABLE: Verdict.MOVED,
-    Code.NOT_LEADER_OR_FOLLOWER: Verdict.MOVED,
-    Code.REPLICA_NOT_AVAILABLE: Verdict.MOVED,
+    ErrorCode.OK: Reaction.DONE,
+    ErrorCode.CONCURRENT_TRANSACTIONS: Reaction.AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.MOVED,
+    ErrorCode.LEADER_NOT_AVAILABLE: Reaction.MOVED,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: Reaction.MOVED,
+    ErrorCode.REPLICA_NOT_AVAILABLE: Reaction.MOVED,
     # With transaction version 2 also: two adds of one transaction met inside the broker. That passes at once.
-    Code.NOT_ENOUGH_REPLICAS: Verdict.AGAIN,
-    Code.KAFKA_STORAGE_ERROR: Verdict.DOUBT,
-    Code.REQUEST_TIMED_OUT: Verdict.DOUBT,
-    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Verdict.DOUBT,
-    Code.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
-    Code.INVALID_PRODUCER_ID_MAPPING: Verdict.FENCED,
-    Code.PRODUCER_FENCED: Verdict.FENCED,
-    Code.MESSAGE_TOO_LARGE: Verdict.REFUSED,
-    Code.RECORD_LIST_TOO_LARGE: Verdict.REFUSED,
-    Code.INVALID_TIMESTAMP: Verdict.REFUSED,
-    Code.INVALID_RECORD: Verdict.REFUSED,
-    Code.INVALID_TOPIC: Verdict.FORBIDDEN,
-    Code.TOPIC_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.CLUSTER_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.UNSUPPORTED_VERSION: Verdict.FORBIDDEN,
+    ErrorCode.NOT_ENOUGH_REPLICAS: Reaction.AGAIN,
+    ErrorCode.KAFKA_STORAGE_ERROR: Reaction.DOUBT,
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.DOUBT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Reaction.DOUBT,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Reaction.FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction.FENCED,
+    ErrorCode.PRODUCER_FENCED: Reaction.FENCED,
+    ErrorCode.MESSAGE_TOO_LARGE: Reaction.REFUSED,
+    ErrorCode.RECORD_LIST_TOO_LARGE: Reaction.REFUSED,
+    ErrorCode.INVALID_TIMESTAMP: Reaction.REFUSED,
+    ErrorCode.INVALID_RECORD: Reaction.REFUSED,
+    ErrorCode.INVALID_TOPIC: Reaction.FORBIDDEN,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.UNSUPPORTED_VERSION: Reaction.FORBIDDEN,
 }
 
 # TxnOffsetCommit and OffsetCommit: the last one wins, so repeating is harmless.
 POSITIONS: Table = {
     **_TRANSACTION,
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Verdict.AGAIN,
-    Code.REQUEST_TIMED_OUT: Verdict.AGAIN,
-    Code.REBALANCE_IN_PROGRESS: Verdict.AGAIN,
-    Code.ILLEGAL_GENERATION: Verdict.FENCED,
-    Code.UNKNOWN_MEMBER_ID: Verdict.FENCED,
-    Code.FENCED_INSTANCE_ID: Verdict.FENCED,
-    Code.TOPIC_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
-    Code.GROUP_AUTHORIZATION_FAILED: Verdict.FORBIDDEN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.AGAIN,
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.AGAIN,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.AGAIN,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.FENCED,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FENCED,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FORBIDDEN,
 }
 
 # Heartbeat, asked for nothing but "is this member still in this generation": during a round it is.
-MEMBERSHIP: Table = {**POSITIONS, Code.REBALANCE_IN_PROGRESS: Verdict.DONE}
+MEMBERSHIP: Table = {**POSITIONS, ErrorCode.REBALANCE_IN_PROGRESS: Reaction.DONE}
 
 # EndTxn: INVALID_TXN_STATE is not here on purpose, it means that the transaction was aborted.
 END: Table = _TRANSACTION
@@ -157,23 +157,23 @@ END: Table = _TRANSACTION
 def name_of(code: int) -> str:
     """A code as people write it: name and number."""
     try:
-        return f"{Code(code).name} ({code})"
+        return f"{ErrorCode(code).name} ({code})"
     except ValueError:
         return f"error code {code}"
 
 
-def worst(codes: Iterable[int], table: Table) -> tuple[Verdict, int]:
+def worst(codes: Iterable[int], table: Table) -> tuple[Reaction, int]:
     """The verdict that decides among several answers of one request, and the code that it came from."""
     return max(
-        ((table.get(code, Verdict.DEAD), code) for code in codes),
+        ((table.get(code, Reaction.DEAD), code) for code in codes),
         key=lambda judged: judged[0].value,
-        default=(Verdict.DEAD, int(Code.UNKNOWN_SERVER_ERROR)),
+        default=(Reaction.DEAD, int(ErrorCode.UNKNOWN_SERVER_ERROR)),
     )
 
 
-_ERRORS: Mapping[Verdict, tuple[type[StreamkitError], str, str]] = {
-    Verdict.FENCED: (Fenced, "the broker refused us as a former owner", ""),
-    Verdict.FORBIDDEN: (
+_ERRORS: Mapping[Reaction, tuple[type[StreamkitError], str, str]] = {
+    Reaction.FENCED: (Fenced, "the broker refused us as a former owner", ""),
+    Reaction.FORBIDDEN: (
         Misconfigured,
         "the broker refused the request",
         "check the ACLs of topics, group and transactional id, and the broker's transaction limits",
@@ -182,7 +182,7 @@ _ERRORS: Mapping[Verdict, tuple[type[StreamkitError], str, str]] = {
 
 
 def error_for(
-    verdict: Verdict, code: int, *, doing: str, where: str = "", detail: str = ""
+    verdict: Reaction, code: int, *, doing: str, where: str = "", detail: str = ""
 ) -> StreamkitError:
     """The error to raise for a verdict that ends the attempt; everything without a class of its own is doubt."""
     kind, problem, hint = _ERRORS.get(verdict, (WriterDead, "the writer's epoch is of no use any more", ""))

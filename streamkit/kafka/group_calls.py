@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from streamkit.errors import Misconfigured
-from streamkit.kafka.assignor import Claim, Decision
+from streamkit.kafka.assignor import Claim, MemberShare
 from streamkit.kafka.ports import MemberOptions
 from streamkit.kafka.wire import Call, Fields, array, data, string
 
-C = TypeVar("C", Claim, Decision)
+C = TypeVar("C", Claim, MemberShare)
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 
@@ -49,7 +49,7 @@ class Synced(NamedTuple):
 
 
 _claim_decoder = msgspec.msgpack.Decoder(Claim)
-_decision_decoder = msgspec.msgpack.Decoder(Decision)
+_decision_decoder = msgspec.msgpack.Decoder(MemberShare)
 
 
 def pack_claim(claim: Claim, topics: Sequence[str]) -> bytes:
@@ -57,12 +57,12 @@ def pack_claim(claim: Claim, topics: Sequence[str]) -> bytes:
     return _VERSION + array([string(topic) for topic in topics]) + _packed(claim)
 
 
-def pack_decision(decision: Decision) -> bytes:
+def pack_decision(decision: MemberShare) -> bytes:
     """A decision as an assignment of no partitions, for Kafka's tools know partitions and not tasks."""
     return _VERSION + array([]) + _packed(decision)
 
 
-def _packed(content: Claim | Decision) -> bytes:
+def _packed(content: Claim | MemberShare) -> bytes:
     return data(_FORMAT + msgspec.msgpack.encode(content))
 
 
@@ -81,9 +81,9 @@ def read_topics(content: bytes) -> list[str]:
         return []
 
 
-def read_decision(content: bytes) -> Decision:
+def read_decision(content: bytes) -> MemberShare:
     """What the leader decided for us; nothing at all means that it knew nothing of us."""
-    return _read(content, _decision_decoder) if content else Decision((), ())
+    return _read(content, _decision_decoder) if content else MemberShare((), ())
 
 
 def join_group(options: MemberOptions, member_id: str, claim: Claim) -> Call[Joined]:

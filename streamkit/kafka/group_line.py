@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from aiokafka.errors import KafkaError
 
 from streamkit.errors import Misconfigured, Retry
-from streamkit.kafka.connection import Connection, Lane, NoAnswer
-from streamkit.kafka.error_codes import Code, name_of
+from streamkit.kafka.connection import Connection, NoAnswer, Purpose
+from streamkit.kafka.error_codes import ErrorCode, name_of
 from streamkit.kafka.outage import Waiting
 from streamkit.kafka.wire import Call
 
@@ -16,13 +16,17 @@ R = TypeVar("R")
 _PAUSE_FIRST_S = 0.02
 _PAUSE_LAST_S = 0.5
 
-_MOVED = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
+_MOVED = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 
 _REFUSALS = {
     23: "other consumers use this group; give the pipeline a name of its own, or stop them",
     24: "the group's name is empty or not allowed; rename the pipeline",
     26: "raise session_timeout_s; the broker's bounds are group.min.session.timeout.ms and its max",
-    Code.GROUP_AUTHORIZATION_FAILED: "give our user the ACL READ on the group",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give our user the ACL READ on the group",
     81: "the broker's group.max.size is reached; stop workers or raise it",
 }
 
@@ -56,13 +60,13 @@ class GroupLine:
         """Ask once; None if there was no answer or the coordinator has moved."""
         try:
             if self._coordinator is None:
-                self._coordinator = await self._connection.coordinator(Lane.GROUP, self._group)
+                self._coordinator = await self._connection.coordinator(Purpose.GROUP, self._group)
             answer = await self._connection.send(self._coordinator, call, lane)
         except NoAnswer as error:
             self._coordinator, self._trouble = None, f"no answer: {type(error).__name__} {error}"
             return None
         except KafkaError as error:  # the look-up answered with a code
-            code = getattr(error, "errno", Code.UNKNOWN_SERVER_ERROR)
+            code = getattr(error, "errno", ErrorCode.UNKNOWN_SERVER_ERROR)
             if code in _REFUSALS:
                 self.judge(code, "FindCoordinator")
             self._coordinator, self._trouble = None, f"FindCoordinator answered {name_of(code)}"
@@ -76,7 +80,7 @@ class GroupLine:
     async def leave(self, call: Call[int], lane: int) -> None:
         """Ask until a member has left; one that nobody knows is fine."""
         code = await self.until_answered(call, lane)
-        if code not in (Code.OK, Code.UNKNOWN_MEMBER_ID):
+        if code not in (ErrorCode.OK, ErrorCode.UNKNOWN_MEMBER_ID):
             self.judge(code, "LeaveGroup")
 
     def judge(self, code: int, doing: str) -> None:

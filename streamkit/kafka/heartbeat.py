@@ -15,8 +15,8 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from streamkit.errors import BrokerUnreachable, Misconfigured, Retry
-from streamkit.kafka.connection import Connection, Lane
-from streamkit.kafka.error_codes import Code
+from streamkit.kafka.connection import Connection, Purpose
+from streamkit.kafka.error_codes import ErrorCode
 from streamkit.kafka.group_calls import heartbeat, leave_group
 from streamkit.kafka.group_line import GroupLine
 from streamkit.kafka.ports import MemberOptions
@@ -38,7 +38,7 @@ LEAVE_S = 2.0
 # Transports end a few steps of the event loop after they were closed; with TLS, after a word to the other side.
 CLOSING_S = 0.01
 
-EVICTED = {Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID}
+EVICTED = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
 
 class Heartbeat:
@@ -145,7 +145,7 @@ class Heartbeat:
         ):  # the session time-out does the same, later
             async with asyncio.timeout(LEAVE_S):
                 await self._connect()
-                await self._line.leave(leave_group(member.group, [member.member_id]), Lane.HEARTBEAT)
+                await self._line.leave(leave_group(member.group, [member.member_id]), Purpose.HEARTBEAT)
 
     async def _beat(self, member: Member) -> None:
         """Tell the broker that we live, until we are thrown out or have not been heard for a session."""
@@ -157,11 +157,11 @@ class Heartbeat:
             code = await self._beat_once(call, session_s / _TRIES_PER_SESSION)
             # Once silent for a session we may have been taken for dead, whatever the broker says now.
             if code in EVICTED or self.is_lost or self.is_silent:
-                self.is_unknown = code == Code.UNKNOWN_MEMBER_ID
+                self.is_unknown = code == ErrorCode.UNKNOWN_MEMBER_ID
                 return
-            if code in (Code.OK, Code.REBALANCE_IN_PROGRESS):
+            if code in (ErrorCode.OK, ErrorCode.REBALANCE_IN_PROGRESS):
                 self._heard = sent
-            if code == Code.REBALANCE_IN_PROGRESS and not self.is_round_due:
+            if code == ErrorCode.REBALANCE_IN_PROGRESS and not self.is_round_due:
                 self.is_round_due = True
                 self._on_news()
             await asyncio.sleep(min(interval_s, _PAUSE_S))
@@ -170,13 +170,13 @@ class Heartbeat:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connect()
-                code = await self._line.ask(call, Lane.HEARTBEAT)
+                code = await self._line.ask(call, Purpose.HEARTBEAT)
         except (TimeoutError, Misconfigured, BrokerUnreachable):
             # The next one must not queue behind this one on a connection that may be dead.
-            self._connection.drop(Lane.HEARTBEAT)
+            self._connection.drop(Purpose.HEARTBEAT)
             self._line.forget()
             code = None
-        return Code.REQUEST_TIMED_OUT if code is None else code
+        return ErrorCode.REQUEST_TIMED_OUT if code is None else code
 
     async def _connect(self) -> None:
         """Be connected; what ends the wait must not end the attempt, which the client would leave half open."""

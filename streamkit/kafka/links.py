@@ -6,7 +6,7 @@ client hears of it.
 
 from collections.abc import Iterable
 
-from streamkit.kafka.connection import Connection, Lane
+from streamkit.kafka.connection import Connection, Purpose
 
 
 class Links:
@@ -14,7 +14,7 @@ class Links:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._used: dict[tuple[int, Lane], object | None] = {}
+        self._used: dict[tuple[int, Purpose], object | None] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -27,7 +27,7 @@ class Links:
         link = self._connection.link
         return all(known is not None and link(*at) is known for at, known in self._used.items())
 
-    def remember(self, used: Iterable[tuple[int | None, Lane]]) -> None:
+    def remember(self, used: Iterable[tuple[int | None, Purpose]]) -> None:
         """A transaction has ended that used these brokers, by these lanes; one whose connection is gone counts as lost."""
         for node, lane in used:
             if node is not None and (node, lane) not in self._used:

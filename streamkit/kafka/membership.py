@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Sequence
 
 from streamkit.errors import Misconfigured, Retry
-from streamkit.kafka.assignor import Claim, Decision, claim_of, decide
+from streamkit.kafka.assignor import Claim, MemberShare, claim_of, decide
 from streamkit.kafka.connection import Connection
-from streamkit.kafka.error_codes import Code, name_of
+from streamkit.kafka.error_codes import ErrorCode, name_of
 from streamkit.kafka.group_calls import (
     Joined,
     join_group,
@@ -33,7 +33,7 @@ _NO_GENERATION = -1
 
 _MEMBER_ID_REQUIRED = 79
 # Another round began, or we are not known any more: join again.
-_AGAIN = {*EVICTED, Code.REBALANCE_IN_PROGRESS}
+_AGAIN = {*EVICTED, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class KafkaMembership:
@@ -150,9 +150,9 @@ class KafkaMembership:
             # A round may last longer than the client waits for an answer. The same join again is what the protocol
             # asks for then: the broker replaces the one it holds, or repeats the answer that was lost.
             joined = await self._line.until_answered(call, self._join_lane)
-            if joined.error in (Code.OK, _MEMBER_ID_REQUIRED):
+            if joined.error in (ErrorCode.OK, _MEMBER_ID_REQUIRED):
                 self._be(joined.member_id)
-            if joined.error == Code.OK:
+            if joined.error == ErrorCode.OK:
                 self._line.waiting.over()
                 return joined
             if joined.error == _MEMBER_ID_REQUIRED:
@@ -171,13 +171,13 @@ class KafkaMembership:
             self._options.on_member_id(member_id)
         self._member_id = member_id
 
-    async def _sync_once(self, joined: Joined) -> Decision | None:
+    async def _sync_once(self, joined: Joined) -> MemberShare | None:
         """Our part of this round's decision; None if another round began meanwhile."""
         decisions = self._decide(joined) if joined.leader == joined.member_id else {}
         call = sync_group(self._options.group, joined.generation, joined.member_id, decisions)
         while True:
             synced = await self._line.until_answered(call, self._join_lane)
-            if synced.error == Code.OK:
+            if synced.error == ErrorCode.OK:
                 return read_decision(synced.assignment)
             if synced.error in _AGAIN:
                 self._forget_member(synced.error)
@@ -191,5 +191,5 @@ class KafkaMembership:
         return {member: pack_decision(decision) for member, decision in decisions.items()}
 
     def _forget_member(self, code: int) -> None:
-        if code == Code.UNKNOWN_MEMBER_ID:
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""

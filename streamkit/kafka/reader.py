@@ -12,8 +12,8 @@ import structlog
 from streamkit.errors import Misconfigured
 from streamkit.kafka.broker_fetch import SMALL_BYTES, BrokerFetch, forbidden
 from streamkit.kafka.connection import Connection
+from streamkit.kafka.fetch_buffer import Feed, FetchBuffer
 from streamkit.kafka.fetch_calls import FetchLimits
-from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.missing import not_readable
 from streamkit.kafka.record_batches import CorruptBatch
 from streamkit.kafka.wakeup import Wakeup
@@ -49,7 +49,7 @@ class KafkaReader:
         # Lanes of its own: two readers on one lane would each wait for the other's long poll.
         self._lanes = connection.new_lane(), connection.new_lane()
         self._limits = FetchLimits() if limits is None else limits
-        self._intake = Intake(self._limits)
+        self._intake = FetchBuffer(self._limits)
         self._feeds: dict[TopicPartition, Feed] = {}
         self._fetches: dict[int, BrokerFetch] = {}
         self._homeless = Wakeup()

@@ -16,7 +16,7 @@ PAUSE_LAST_S = 1.0
 SPREAD = 0.2
 
 
-class Refusal(NamedTuple):
+class FailedAttempt(NamedTuple):
     """The next attempt is for then; it follows a pause of this length."""
 
     until_s: float
@@ -28,7 +28,7 @@ class Reconnects:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._refusals: dict[object, Refusal] = {}
+        self._refusals: dict[object, FailedAttempt] = {}
 
     def is_due(self, node: object) -> bool:
         """Whether to try now."""
@@ -42,7 +42,7 @@ class Reconnects:
         before = self._refusals.get(node)
         pause_s = PAUSE_FIRST_S if before is None else min(2 * before.pause_s, PAUSE_LAST_S)
         spread = random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311 - nothing to guess
-        self._refusals[node] = Refusal(self._now_s() + pause_s * spread, pause_s)
+        self._refusals[node] = FailedAttempt(self._now_s() + pause_s * spread, pause_s)
 
     def succeeded(self, node: object) -> None:
         """The broker is back."""

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streamkit.kafka.transaction_port import NOBODY, Identity
+from streamkit.kafka.transaction_port import NOBODY, Producer
 from streamkit.kafka.wire import Call, Fields, compact_array, compact_string
 from streamkit.model.commit import Member
 from streamkit.model.ids import Position, TopicPartition
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     """Error codes of an answer, one per thing asked for, and the identity it hands out."""
 
     codes: tuple[int, ...]
-    identity: Identity = NOBODY
+    identity: Producer = NOBODY
 
 
 class Abilities(NamedTuple):
@@ -81,19 +81,19 @@ def _transaction_version(features: Fields) -> int:
     return level
 
 
-def init_producer_id(version: int, writer_id: str | None, timeout_ms: int, held: Identity) -> Call[Reply]:
+def init_producer_id(version: int, writer_id: str | None, timeout_ms: int, held: Producer) -> Call[Reply]:
     """Ask for a new epoch. `held` is NOBODY to take over, or what we hold: then a newer owner makes it fail."""
     body = compact_string(writer_id) + _INT32.pack(timeout_ms) + _PRODUCER.pack(*held) + _NO_TAGS
     return Call(INIT_PRODUCER_ID_KEY, version, body, _read_identity)
 
 
-def end_txn(version: int, writer: bytes, held: Identity, *, commit: bool = True) -> Call[Reply]:
+def end_txn(version: int, writer: bytes, held: Producer, *, commit: bool = True) -> Call[Reply]:
     """Commit, or abort. From version 5 on the answer carries the identity of the next transaction."""
     body = writer + _PRODUCER.pack(*held) + (b"\x01" if commit else b"\0") + _NO_TAGS
     return Call(END_TXN_KEY, version, body, _read_identity if version >= 5 else _read_code)
 
 
-def add_partitions(writer: bytes, held: Identity, partitions: Iterable[TopicPartition]) -> Call[Reply]:
+def add_partitions(writer: bytes, held: Producer, partitions: Iterable[TopicPartition]) -> Call[Reply]:
     """Make partitions part of the transaction before anything is written to them."""
     topics = [
         compact_string(topic) + compact_array([_INT32.pack(number) for number in numbers]) + _NO_TAGS
@@ -103,14 +103,18 @@ def add_partitions(writer: bytes, held: Identity, partitions: Iterable[TopicPart
     return Call(ADD_PARTITIONS_KEY, 3, body, _read_codes)
 
 
-def add_offsets(writer: bytes, held: Identity, group: str) -> Call[Reply]:
+def add_offsets(writer: bytes, held: Producer, group: str) -> Call[Reply]:
     """Make the group's positions part of the transaction."""
     body = writer + _PRODUCER.pack(*held) + compact_string(group) + _NO_TAGS
     return Call(ADD_OFFSETS_KEY, 3, body, _read_code)
 
 
 def txn_offset_commit(
-    version: int, writer: bytes, held: Identity, member: Member, positions: Mapping[TopicPartition, int]
+    version: int,
+    writer: bytes,
+    held: Producer,
+    member: Member,
+    positions: Mapping[TopicPartition, int],
 ) -> Call[Reply]:
     """Set positions inside the transaction, if this member is still in this generation."""
     body = (
@@ -178,7 +182,7 @@ def _read_code(fields: Fields) -> Reply:
 def _read_identity(fields: Fields) -> Reply:
     fields.int32()
     code = fields.int16()
-    return Reply((code,), Identity(fields.int64(), fields.int16()))
+    return Reply((code,), Producer(fields.int64(), fields.int16()))
 
 
 def _read_codes(fields: Fields) -> Reply:

@@ -17,14 +17,14 @@ import msgspec
 from streamkit.model.ids import TopicPartition
 
 
-class Identity(NamedTuple):
+class Producer(NamedTuple):
     """Who a producer is to the broker; never computed, always the one that was answered."""
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY = Identity(-1, -1)
+NOBODY = Producer(-1, -1)
 
 
 class TransactionState(Enum):
@@ -49,13 +49,13 @@ class LastTransaction(msgspec.Struct, frozen=True):
     """The last transaction of a writer id, and the identity under which the next request about it must come."""
 
     state: TransactionState
-    producer: Identity
+    producer: Producer
 
 
 class LeftOpen(msgspec.Struct, frozen=True):
     """Where something of a producer waits for a marker that nobody will write any more."""
 
-    producer: Identity
+    producer: Producer
     partitions: frozenset[TopicPartition] = frozenset()
     # Whether positions of the group are pending.
     positions: bool = False
@@ -76,7 +76,7 @@ class Transactions(Protocol):
         """The last transaction of this writer; None if the coordinator has never heard of it, or has forgotten it."""
         ...
 
-    async def end(self, writer_id: str, producer: Identity, *, commit: bool) -> bool:
+    async def end(self, writer_id: str, producer: Producer, *, commit: bool) -> bool:
         """End what is going on under this very identity; whether the coordinator did so.
 
         False: something has changed since the identity was learned; look again. An abort of nothing raises the epoch
@@ -87,7 +87,7 @@ class Transactions(Protocol):
 
     async def left_open(
         self,
-        producer: Identity,
+        producer: Producer,
         partitions: Iterable[TopicPartition],
         group: str,
         inputs: Iterable[TopicPartition],

@@ -16,9 +16,9 @@ from streamkit.errors import Misconfigured, Retry
 from streamkit.kafka import admin_calls
 from streamkit.kafka import describe_calls as calls
 from streamkit.kafka.admin import ADMIN_DEADLINE_S, KafkaAdmin
-from streamkit.kafka.connection import Connection, Lane, NoAnswer
+from streamkit.kafka.connection import Connection, NoAnswer, Purpose
 from streamkit.kafka.coordinator import Pauses
-from streamkit.kafka.error_codes import Code, Verdict, name_of
+from streamkit.kafka.error_codes import ErrorCode, Reaction, name_of
 from streamkit.kafka.transaction_calls import (
     END_TXN_KEY,
     TRANSACTION_VERSION_2,
@@ -28,7 +28,7 @@ from streamkit.kafka.transaction_calls import (
     api_versions,
     end_txn,
 )
-from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
+from streamkit.kafka.transaction_port import LastTransaction, LeftOpen, Producer, TransactionState
 from streamkit.kafka.wire import Call, compact_string
 from streamkit.model.ids import TopicPartition
 
@@ -41,18 +41,22 @@ _BY_NAME = {state.value: state for state in TransactionState} | {
     "PrepareEpochFence": TransactionState.PREPARE_ABORT
 }
 # The coordinator is loading, or is somebody else by now: ask again.
-_PASSING = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
+_PASSING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 # What we know of the writer is out of date, or the coordinator is busy with it: look again.
 _CHANGED = {
-    Code.INVALID_PRODUCER_EPOCH,
-    Code.INVALID_TXN_STATE,
-    Code.INVALID_PRODUCER_ID_MAPPING,
-    Code.CONCURRENT_TRANSACTIONS,
-    Code.PRODUCER_FENCED,
-    Code.UNKNOWN_TOPIC_OR_PARTITION,
-    Code.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
 }
-_UNREADABLE = {Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED}
+_UNREADABLE = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
 
 class KafkaTransactions:
@@ -75,14 +79,14 @@ class KafkaTransactions:
         """The last transaction of this writer; None if the coordinator knows nothing of it."""
         call = calls.describe_transaction(writer_id)
         described = await self._ask(self._coordinator(writer_id), call, lambda each: each.code)
-        if described.code == Code.TRANSACTIONAL_ID_NOT_FOUND or described.state == "Dead":
+        if described.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND or described.state == "Dead":
             return None
         _check(described.code, "DescribeTransactions", writer_id)
         # A state that a later release may have is taken for one that will pass.
         state = _BY_NAME.get(described.state, TransactionState.PREPARE_ABORT)
         return LastTransaction(state, described.producer)
 
-    async def end(self, writer_id: str, producer: Identity, *, commit: bool) -> bool:
+    async def end(self, writer_id: str, producer: Producer, *, commit: bool) -> bool:
         """End what is going on under this very identity; whether the coordinator did so."""
         return await self._try(writer_id, await self._end_call(writer_id, producer, commit=commit), "EndTxn")
 
@@ -99,7 +103,7 @@ class KafkaTransactions:
         done = await asyncio.gather(*(self._try(writer_id, call, doing) for call, doing in asking))
         return all(done)
 
-    async def _end_call(self, writer_id: str, producer: Identity, *, commit: bool) -> Call[Reply]:
+    async def _end_call(self, writer_id: str, producer: Producer, *, commit: bool) -> Call[Reply]:
         abilities = await self._ask(self._any_node, api_versions(), lambda _: 0)
         is_second = abilities.transaction_version >= TRANSACTION_VERSION_2
         version = 5 if is_second else abilities.best(END_TXN_KEY, 3, 4)
@@ -107,7 +111,7 @@ class KafkaTransactions:
 
     async def left_open(
         self,
-        producer: Identity,
+        producer: Producer,
         partitions: Iterable[TopicPartition],
         group: str,
         inputs: Iterable[TopicPartition],
@@ -132,21 +136,21 @@ class KafkaTransactions:
         while left:
             for leader, led in (await self._by_leader(left)).items():
                 for answer in await self._producers_on(leader, led):
-                    if answer.code == Code.OK:
+                    if answer.code == ErrorCode.OK:
                         found[answer.partition] = answer.open_producers
-                    if answer.code in {Code.OK, Code.UNKNOWN_TOPIC_OR_PARTITION, *_UNREADABLE}:
+                    if answer.code in {ErrorCode.OK, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_UNREADABLE}:
                         left.discard(answer.partition)
             if left and asyncio.get_running_loop().time() > deadline:
                 raise Retry("no leader says what is open on a partition", where=str(min(left)))
             if left:
-                await pauses.wait(Verdict.MOVED)
+                await pauses.wait(Reaction.MOVED)
         return found
 
     async def _producers_on(self, leader: int, partitions: list[TopicPartition]) -> list[calls.OnPartition]:
         """What a leader says; nothing if it does not answer."""
         try:
             call = calls.describe_producers(sorted(partitions))
-            return await self._connection.send(leader, call, Lane.METADATA)
+            return await self._connection.send(leader, call, Purpose.METADATA)
         except NoAnswer:
             return []
 
@@ -156,7 +160,7 @@ class KafkaTransactions:
         known = await self._ask(self._any_node, call, lambda _: 0)
         led: dict[int, list[TopicPartition]] = {}
         for topic in known.topics:
-            if topic.code in {Code.UNKNOWN_TOPIC_OR_PARTITION, *_UNREADABLE}:
+            if topic.code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_UNREADABLE}:
                 partitions -= {each for each in partitions if each.topic == topic.name}
             for part in topic.partitions:
                 at = TopicPartition(topic.name, part.number)
@@ -178,10 +182,10 @@ class KafkaTransactions:
         return TopicPartition(POSITIONS_TOPIC, positions_partition(group, count)) if count else None
 
     async def _is_pending(self, group: str, inputs: Iterable[TopicPartition]) -> bool:
-        find = partial(self._connection.coordinator, Lane.GROUP, group)
+        find = partial(self._connection.coordinator, Purpose.GROUP, group)
         call = admin_calls.offset_fetch(group, inputs)
         code, found = await self._ask(find, call, lambda answer: answer[0])
-        return Code.UNSTABLE_OFFSET_COMMIT in {code, *(each.code for each in found)}
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT in {code, *(each.code for each in found)}
 
     async def _try(self, writer_id: str, call: Call[Reply], doing: str) -> bool:
         """Whether it was done; not, if what we know of the writer is out of date."""
@@ -204,28 +208,28 @@ class KafkaTransactions:
             async with asyncio.timeout(ADMIN_DEADLINE_S):
                 while True:
                     try:
-                        answer = await self._connection.send(await find(), call, Lane.METADATA)
+                        answer = await self._connection.send(await find(), call, Purpose.METADATA)
                     except (KafkaError, *NoAnswer) as error:
                         trouble = str(error) or type(error).__name__
                     else:
                         if code_of(answer) not in _PASSING:
                             return answer
                         trouble = name_of(code_of(answer))
-                    await pauses.wait(Verdict.MOVED)
+                    await pauses.wait(Reaction.MOVED)
         except TimeoutError:
             raise Retry(
                 f"asking about a transaction took longer than {ADMIN_DEADLINE_S:g} s", detail=trouble
             ) from None
 
     def _coordinator(self, writer_id: str) -> Callable[[], Awaitable[int]]:
-        return partial(self._connection.coordinator, Lane.TRANSACTION, writer_id)
+        return partial(self._connection.coordinator, Purpose.TRANSACTION, writer_id)
 
     async def _any_node(self) -> int:
         return self._connection.any_node()
 
 
 def _passing_code(reply: Reply) -> int:
-    return next((code for code in reply.codes if code in _PASSING), Code.OK)
+    return next((code for code in reply.codes if code in _PASSING), ErrorCode.OK)
 
 
 async def _is(node: int) -> int:
@@ -242,7 +246,7 @@ def positions_partition(group: str, count: int) -> int:
 
 
 def _check(code: int, doing: str, where: str) -> None:
-    if code != Code.OK:
+    if code != ErrorCode.OK:
         raise Misconfigured(
             "the broker does not let us look after the transactions of a former worker",
             where=where,

@@ -17,10 +17,10 @@ from functools import partial
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamkit.errors import Bug, CommitTooSlow, Fenced, Retry, StreamkitError, WriterDead
-from streamkit.kafka.connection import Connection, Lane, NoAnswer
+from streamkit.kafka.connection import Connection, NoAnswer, Purpose
 from streamkit.kafka.coordinator import Coordinator, Pauses
 from streamkit.kafka.delivery import Delivery
-from streamkit.kafka.error_codes import END, MEMBERSHIP, POSITIONS, PREPARE, Table, Verdict, error_for
+from streamkit.kafka.error_codes import END, MEMBERSHIP, POSITIONS, PREPARE, Reaction, Table, error_for
 from streamkit.kafka.links import Links
 from streamkit.kafka.ports import WriterOptions
 from streamkit.kafka.transaction_calls import (
@@ -39,7 +39,7 @@ from streamkit.kafka.transaction_calls import (
     offset_commit,
     txn_offset_commit,
 )
-from streamkit.kafka.transaction_port import NOBODY, Identity
+from streamkit.kafka.transaction_port import NOBODY, Producer
 from streamkit.kafka.wire import Call, compact_string
 from streamkit.model.commit import Batch, Commit, Guarantee, Member
 from streamkit.model.ids import TopicPartition
@@ -205,7 +205,7 @@ class KafkaWriter:
 
     def _new_coordinator(self) -> Coordinator:
         name = f'writer "{self.writer_id}"'
-        return Coordinator(self._connection, self._find_coordinator, Lane.TRANSACTION, name)
+        return Coordinator(self._connection, self._find_coordinator, Purpose.TRANSACTION, name)
 
     def _move(self, state: WriterState) -> None:
         if state not in ALLOWED[self.state]:
@@ -262,9 +262,9 @@ class KafkaWriter:
         leaders = {self._delivery.leaders.get(out.partition) for out in commit.all_batches}
         self._links.remember(
             [
-                (self._coordinator.known, Lane.TRANSACTION),
-                (self._group(commit.member).known, Lane.GROUP),
-                *((leader, Lane.PRODUCE) for leader in leaders),
+                (self._coordinator.known, Purpose.TRANSACTION),
+                (self._group(commit.member).known, Purpose.GROUP),
+                *((leader, Purpose.PRODUCE) for leader in leaders),
             ]
         )
         return ends
@@ -275,7 +275,7 @@ class KafkaWriter:
         return self._links.is_empty
 
     @property
-    def _held(self) -> Identity:
+    def _held(self) -> Producer:
         return self._delivery.sequences.identity
 
     def _adds_explicitly(self) -> bool:
@@ -295,7 +295,7 @@ class KafkaWriter:
             call = add_offsets(self._packed_id, self._held, commit.member.group)
             await self._settle(self._coordinator, call, PREPARE, "AddOffsetsToTxn")
 
-    async def _settle(self, who: Coordinator, call: Call[Reply], table: Table, doing: str) -> Identity:
+    async def _settle(self, who: Coordinator, call: Call[Reply], table: Table, doing: str) -> Producer:
         return await who.settle(call, table, doing, outlives_moves=self._outlives_moves)
 
     async def _position(self, commit: Commit) -> None:
@@ -329,30 +329,30 @@ class KafkaWriter:
         while True:
             judged = await self._coordinator.ask(call, END, "EndTxn")
             match judged.verdict:
-                case Verdict.DONE:
+                case Reaction.DONE:
                     if second:
                         self._delivery.sequences.begin(judged.identity)
                     return
-                case Verdict.AGAIN:
+                case Reaction.AGAIN:
                     pass
-                case Verdict.MOVED | Verdict.DOUBT if second:
+                case Reaction.MOVED | Reaction.DOUBT if second:
                     lost = self._is_stale = True  # it may have written the end before it was lost or moved
-                case Verdict.DOUBT:
+                case Reaction.DOUBT:
                     raise WriterDead(
                         "the end of the transaction got no answer, its outcome is not known",
                         where=self.writer_id,
                         detail=self._coordinator.trouble,
                     )
-                case Verdict.FENCED if lost:
+                case Reaction.FENCED if lost:
                     # The first one may have committed before we were fenced.
                     raise error_for(
-                        Verdict.DEAD, judged.code, doing="EndTxn, asked again,", where=self.writer_id
+                        Reaction.DEAD, judged.code, doing="EndTxn, asked again,", where=self.writer_id
                     )
                 case _:
                     raise error_for(judged.verdict, judged.code, doing="EndTxn", where=self.writer_id)
             await pauses.wait(judged.verdict)
 
-    async def _take_epoch(self, held: Identity) -> None:
+    async def _take_epoch(self, held: Producer) -> None:
         version = self._abilities.best(INIT_PRODUCER_ID_KEY, 3, 5)
         timeout_ms = int(self._options.transaction_timeout_s * 1000)
         writer_id = self.writer_id if self._transactional else None
@@ -366,11 +366,11 @@ class KafkaWriter:
         while True:
             try:
                 return await self._connection.send(
-                    self._connection.any_node(), api_versions(), Lane.TRANSACTION
+                    self._connection.any_node(), api_versions(), Purpose.TRANSACTION
                 )
             except NoAnswer as error:
                 self._coordinator.trouble = f"ApiVersions got no answer: {type(error).__name__} {error}"
-                await pauses.wait(Verdict.MOVED)
+                await pauses.wait(Reaction.MOVED)
 
     def _choose_versions(self) -> None:
         finalized = self._abilities.transaction_version
@@ -382,13 +382,13 @@ class KafkaWriter:
     async def _find_coordinator(self) -> int:
         if not self._transactional:
             return self._connection.any_node()  # any broker hands out identities that fence nobody
-        return await self._connection.coordinator(Lane.TRANSACTION, self.writer_id)
+        return await self._connection.coordinator(Purpose.TRANSACTION, self.writer_id)
 
     def _group(self, member: Member) -> Coordinator:
         group = self._groups.get(member.group)
         if group is None:
-            find = partial(self._connection.coordinator, Lane.GROUP, member.group)
-            group = Coordinator(self._connection, find, Lane.GROUP, f'group "{member.group}"')
+            find = partial(self._connection.coordinator, Purpose.GROUP, member.group)
+            group = Coordinator(self._connection, find, Purpose.GROUP, f'group "{member.group}"')
             self._groups[member.group] = group
         return group
 

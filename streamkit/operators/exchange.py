@@ -10,7 +10,7 @@ from streamkit.codec.naming import type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import EncodeError, UserCodeError, said
 from streamkit.operators.fused import InlineStep
-from streamkit.operators.step import Code, Scope
+from streamkit.operators.step import Scope, Statements
 from streamkit.state.spec import StoreSpec
 
 # The statements that both steps share; encoders are C functions that raise what `ENCODE_ERRORS` lists.
@@ -52,7 +52,7 @@ class WriteStep(InlineStep, frozen=True):
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:
+    def code(self, scope: Scope) -> Statements:
         """As `InlineStep.code`."""
         codec = value_codec(self.value_type)
         out = self._output(scope)
@@ -68,22 +68,24 @@ class WriteStep(InlineStep, frozen=True):
         names |= more
         encoded = (*_ENCODE_VALUE, *read_back)
         if self.key_fn is None:
-            return Code(self.name, (*checked, *encoded, "out_key = key", *out.lines), names, is_end=True)
+            return Statements(
+                self.name, (*checked, *encoded, "out_key = key", *out.lines), names, is_end=True
+            )
         names |= {
             "key_fn": self.key_fn,
             "encode_key": nullable(key_codec(self.key_type).encode),
             "bad_key": self._unwritable_key,
         }
         lines = ("new_key = key_fn(value)", *_ENCODE_KEY, *checked, *encoded, *out.lines)
-        return Code(self.name, lines, names, is_end=True)
+        return Statements(self.name, lines, names, is_end=True)
 
-    def _output(self, scope: Scope) -> Code:
+    def _output(self, scope: Scope) -> Statements:
         out = scope.output(self.topic)
         if not self.is_late:
             return out
         names = {name: thing for name, thing in out.names.items() if name != "headers"}
         names["TIMESTAMP_HEADER"] = TIMESTAMP_HEADER
-        return Code(out.step, (*_WITH_TIMESTAMP, *out.lines), names)
+        return Statements(out.step, (*_WITH_TIMESTAMP, *out.lines), names)
 
     def _unwritable_value(self, value: Any, error: Exception) -> EncodeError:
         return self._unwritable("value", value, self.value_type, error)
@@ -125,7 +127,7 @@ class ShuffleStep(InlineStep, frozen=True):
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:
+    def code(self, scope: Scope) -> Statements:
         """As `InlineStep.code`."""
         out = scope.output(self.topic)
         codec = internal_codec(self.value_type)
@@ -150,7 +152,7 @@ class ShuffleStep(InlineStep, frozen=True):
             *_ENCODE_VALUE,
             *out.lines,
         )
-        return Code(self.name, lines, names, is_end=True)
+        return Statements(self.name, lines, names, is_end=True)
 
     def _no_key(self) -> UserCodeError:
         return UserCodeError(

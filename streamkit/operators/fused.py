@@ -1,6 +1,6 @@
 """Fused steps: several steps of a chain as one function, so that a record pays for what they do and not for calls.
 
-A step that can be said in a few statements says them once, as a `Code`. A row of such steps becomes one Python
+A step that can be said in a few statements says them once, as a `Statements`. A row of such steps becomes one Python
 function: their statements in order, each step inside the block that the one before it opened. Every line remembers
 its step, so after an exception the failing step is read off the traceback, which costs nothing while all is well.
 """
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streamkit.operators.step import Code, Push, Scope
+from streamkit.operators.step import Push, Scope, Statements
 
 INDENT = "    "
 # Where a generated function keeps the step of each of its lines, among its globals.
@@ -35,7 +35,7 @@ class InlineStep(msgspec.Struct, frozen=True):
     """A step that is said in a few statements. It can stand alone, as every step, or be fused with its neighbours."""
 
     @abstractmethod
-    def code(self, scope: Scope) -> Code:
+    def code(self, scope: Scope) -> Statements:
         """The statements of this step."""
 
     def bind(self, following: Push, scope: Scope) -> Push:
@@ -43,16 +43,18 @@ class InlineStep(msgspec.Struct, frozen=True):
         return fuse_push((self.code(scope),), following)
 
 
-def fuse_push(codes: Sequence[Code], following: Push | None) -> Push:
+def fuse_push(codes: Sequence[Statements], following: Push | None) -> Push:
     """One function that takes a record through these steps and gives each result to `following`."""
-    head = Code("", ("def push(key, value, timestamp):",), {})
+    head = Statements("", ("def push(key, value, timestamp):",), {})
     push: Push = _function("push", (head, *codes), following)
     return push
 
 
-def fuse_loop(each: Code, codes: Sequence[Code], following: Push | None) -> Callable[[Sequence[Any]], None]:
+def fuse_loop(
+    each: Statements, codes: Sequence[Statements], following: Push | None
+) -> Callable[[Sequence[Any]], None]:
     """One function that takes many records through these steps; `each` makes key, value and timestamp of a `record`."""
-    head = Code("", ("def run(records):", "    for record in records:"), {})
+    head = Statements("", ("def run(records):", "    for record in records:"), {})
     run: Callable[[Sequence[Any]], None] = _function("run", (head, each, *codes), following)
     return run
 
@@ -86,7 +88,7 @@ def named(function: F) -> F:
     return function
 
 
-def _function(name: str, codes: Sequence[Code], following: Push | None) -> Any:
+def _function(name: str, codes: Sequence[Statements], following: Push | None) -> Any:
     lines: list[str] = []
     steps = _StepOfLine()
     names: dict[str, Any] = {_STEPS: steps, "following": following}

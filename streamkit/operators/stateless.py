@@ -6,7 +6,7 @@ from typing import Any
 from streamkit.codec.values import key_codec
 from streamkit.errors import UserCodeError
 from streamkit.operators.fused import InlineStep
-from streamkit.operators.step import Code, Scope
+from streamkit.operators.step import Scope, Statements
 from streamkit.state.spec import StoreSpec
 
 # Decoded keys that a step remembers before it forgets them all: the hot keys are back at once, memory stays small.
@@ -21,9 +21,9 @@ class Map(InlineStep, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+    def code(self, scope: Scope) -> Statements:  # noqa: ARG002 - a stateless step needs no scope
         """As `InlineStep.code`."""
-        return Code(self.name, ("value = fn(value)",), {"fn": self.fn})
+        return Statements(self.name, ("value = fn(value)",), {"fn": self.fn})
 
 
 class Filter(InlineStep, frozen=True):
@@ -34,9 +34,9 @@ class Filter(InlineStep, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+    def code(self, scope: Scope) -> Statements:  # noqa: ARG002 - a stateless step needs no scope
         """As `InlineStep.code`."""
-        return Code(self.name, ("if fn(value):",), {"fn": self.fn})
+        return Statements(self.name, ("if fn(value):",), {"fn": self.fn})
 
 
 class FlatMap(InlineStep, frozen=True):
@@ -50,9 +50,9 @@ class FlatMap(InlineStep, frozen=True):
     has_effects: bool = True
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+    def code(self, scope: Scope) -> Statements:  # noqa: ARG002 - a stateless step needs no scope
         """As `InlineStep.code`."""
-        return Code(
+        return Statements(
             self.name,
             (
                 "results = fn(value)",
@@ -73,9 +73,9 @@ class Peek(InlineStep, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+    def code(self, scope: Scope) -> Statements:  # noqa: ARG002 - a stateless step needs no scope
         """As `InlineStep.code`."""
-        return Code(self.name, ("fn(value)",), {"fn": self.fn})
+        return Statements(self.name, ("fn(value)",), {"fn": self.fn})
 
 
 class MapKeyed(InlineStep, frozen=True):
@@ -87,9 +87,9 @@ class MapKeyed(InlineStep, frozen=True):
     has_effects: bool = False
     stores: tuple[StoreSpec, ...] = ()
 
-    def code(self, scope: Scope) -> Code:  # noqa: ARG002 - a stateless step needs no scope
+    def code(self, scope: Scope) -> Statements:  # noqa: ARG002 - a stateless step needs no scope
         """As `InlineStep.code`."""
-        return Code(
+        return Statements(
             self.name,
             ("value = fn(keys[key], value)",),
             {"fn": self.fn, "keys": DecodedKeys(self.key_type, self.name)},

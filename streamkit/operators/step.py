@@ -19,7 +19,7 @@ Push = Callable[[bytes | None, Any, int], None]
 Fire = Callable[[bytes, int, bytes], None]
 
 
-class Code(msgspec.Struct, frozen=True):
+class Statements(msgspec.Struct, frozen=True):
     """What one step does with a record, as statements about `key`, `value` and `timestamp`.
 
     Results are assigned to `value`. What follows comes behind the last line, or inside it if that ends with a colon.
@@ -102,7 +102,7 @@ class Scope(Protocol):
         """Count something under this name, for the metrics."""
         ...
 
-    def output(self, topic: str) -> Code:
+    def output(self, topic: str) -> Statements:
         """The statements that put a record into the span's batch of the right partition of an output topic.
 
         They are about `out_key`, `data` (bytes, or None) and `timestamp`, and become part of the step that writes. One

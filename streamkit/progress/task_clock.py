@@ -16,11 +16,11 @@ from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.progress.channels import Channels, Status, combine
 from streamkit.progress.pace import TURN_MS, Pace
 from streamkit.progress.source_clock import SourceClock, SourceState
-from streamkit.state.timers import Timer, TimerCells
+from streamkit.state.timers import StoredTimer, TimerCells
 
 Fire = Callable[[bytes, int, bytes], None]
 # Called with a timer that a person will look at instead of being fired; whether it is one.
-SetAside = Callable[[str, Timer], bool]
+SetAside = Callable[[str, StoredTimer], bool]
 
 
 class Guard(Protocol):
@@ -62,7 +62,7 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True):
 class TimerFailed(Exception):
     """A timer's step raised. With a guard all of it is undone, and the timer is there again."""
 
-    def __init__(self, store: str, timer: Timer, cause: BaseException) -> None:
+    def __init__(self, store: str, timer: StoredTimer, cause: BaseException) -> None:
         super().__init__(store)
         self.store = store
         self.timer = timer
@@ -302,7 +302,7 @@ class TaskClock:
             self._fire_one(step, timer)
         return count
 
-    def _fire_one(self, step: StepTimers, timer: Timer) -> None:
+    def _fire_one(self, step: StepTimers, timer: StoredTimer) -> None:
         try:
             if not self._set_aside(step.store, timer):
                 step.fire(*timer)

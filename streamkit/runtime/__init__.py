@@ -1,7 +1,7 @@
-"""The life of a worker: `runtime/agent.py` is its loop. What a task does with its records is in `task/`.
+"""The life of a worker: `runtime/loop.py` is its loop. What a task does with its records is in `task/`.
 
-the walk        agent rhythm assign poll turns pulse commit persist
-the process     worker processes stop_signals arrive host slot supervisor looks disk status
+the walk        loop rhythm assign poll turns pulse commit persist
+the process     worker processes stop_signals arrive host slot retries looks disk status
 the start       prepare early internal_topics lost assemble parts make_task
 the group       declined growth twins
 the restore     restore tail agree given_up

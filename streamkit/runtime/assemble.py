@@ -1,4 +1,4 @@
-"""assemble: an agent from a plan, a log, a disk and a name. The worker, the harness and the simulation all do it here."""
+"""assemble: a worker loop from a plan, a log, a disk and a name. The worker, the harness and the simulation all do it here."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,18 +9,18 @@ from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, MemberOptions, WriterOptions
 from streamkit.model.commit import Guarantee
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.assign import stages_of
 from streamkit.runtime.early import require_welcome
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.losses import Losses, Notebook
 from streamkit.runtime.parts import Parts, wall_clock_ms
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.prepare import Prepared, prepare
-from streamkit.runtime.supervisor import Backoff, retried
+from streamkit.runtime.retries import Backoff, retried
 from streamkit.runtime.writer_names import Memory, WriterNames
 
 
-class Identity(Memory, Notebook, Protocol):
+class WorkerIdentity(Memory, Notebook, Protocol):
     """Who a worker is, over restarts, and what it has written down; `runtime/slot.py` keeps it on disk."""
 
     @property
@@ -53,10 +53,10 @@ async def assemble(
     settings: Settings,
     log: Log,
     storage: Storage,
-    identity: Identity,
+    identity: WorkerIdentity,
     now_ms: Callable[[], int] = wall_clock_ms,
-) -> Agent:
-    """Prepare the cluster for the plan and put an agent together.
+) -> WorkerLoop:
+    """Prepare the cluster for the plan and put a worker loop together.
 
     Raises:
         Misconfigured: a topic is missing or has another shape than the pipeline needs.
@@ -80,7 +80,7 @@ async def assemble(
         on_member_id=identity.remember_member,
         plan=fingerprint(prepared.plan),
     )
-    return Agent(
+    return WorkerLoop(
         Parts(
             plan=prepared.plan,
             log=log,

@@ -17,7 +17,7 @@ from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Log, Reader, StageTasks
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
@@ -27,7 +27,7 @@ from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.restore import Ownership, Restoring, local_name
 from streamkit.runtime.retire import Retirement
-from streamkit.runtime.supervisor import Backoff, Tries
+from streamkit.runtime.retries import Backoff, Tries
 from streamkit.state.task_state import TaskState
 from streamkit.task.identity import identify
 from streamkit.task.task import Life, Restored, Task
@@ -225,7 +225,7 @@ class Roster:
         restored.clock = with_ends(restored.clock, ends)
         return restored
 
-    def start_ready(self, outputs: Mapping[str, Code], reader: Reader) -> None:
+    def start_ready(self, outputs: Mapping[str, Statements], reader: Reader) -> None:
         """Let tasks whose restore has ended begin to run.
 
         Raises:

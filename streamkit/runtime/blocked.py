@@ -22,7 +22,7 @@ LOOK_S = 15.0
 GRACE_S = 30.0
 
 
-class Held(msgspec.Struct):
+class Blockage(msgspec.Struct):
     """A partition whose committed readers stand still."""
 
     offset: int
@@ -47,7 +47,7 @@ class BlockedOutputs:
         self._outputs = outputs
         self._sweep = sweep
         self._patience_s = transaction_timeout_s + GRACE_S
-        self._held: dict[TopicPartition, Held] = {}
+        self._held: dict[TopicPartition, Blockage] = {}
         self._look = Look("blocked outputs", first_after_s=LOOK_S)
 
     @property
@@ -92,9 +92,9 @@ class BlockedOutputs:
     def _hold(self, partition: TopicPartition, offset: int, now_s: float) -> None:
         held = self._held.get(partition)
         if held is None or held.offset != offset:
-            self._held[partition] = Held(offset, now_s, now_s + self._patience_s, self._patience_s)
+            self._held[partition] = Blockage(offset, now_s, now_s + self._patience_s, self._patience_s)
 
-    def _say(self, partition: TopicPartition, held: Held, now_s: float) -> None:
+    def _say(self, partition: TopicPartition, held: Blockage, now_s: float) -> None:
         log.error(
             "an output topic is blocked: readers of committed records wait for a transaction that does not end",
             partition=str(partition),

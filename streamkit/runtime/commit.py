@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from streamkit.kafka.ports import Writer
 from streamkit.model.commit import Commit, Member
 from streamkit.model.ids import TopicPartition
-from streamkit.task.span_end import FrozenSpan, SpanEnd
+from streamkit.task.span_end import SpanCommit, SpanEnd
 from streamkit.task.task import Task
 
 
@@ -51,7 +51,7 @@ class Committer:
             self.batches_sent = len(span.commit.all_batches)
             self._in_flight = asyncio.create_task(self._write(span), name="commit")
 
-    async def _write(self, span: FrozenSpan) -> None:
+    async def _write(self, span: SpanCommit) -> None:
         ends = await self._send(span.commit)
         self.advances += self._span_end.landed(span, ends)
         self.ends |= ends

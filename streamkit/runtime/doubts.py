@@ -18,7 +18,7 @@ from streamkit.errors import CommitTooSlow, Fenced, Misconfigured, StreamkitErro
 from streamkit.model.ids import TaskId
 from streamkit.runtime.commit import Committer
 from streamkit.runtime.refusals import Refusals, Unit
-from streamkit.runtime.supervisor import Backoff, Tries
+from streamkit.runtime.retries import Backoff, Tries
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ import structlog
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Stage
 from streamkit.kafka.ports import Admin
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.looks import Patience
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.lost import BEGIN_ANEW
 
 log = structlog.get_logger()
@@ -38,15 +38,15 @@ def grown_stages(plan: Plan, counts: Mapping[str, int]) -> list[Stage]:
     ]
 
 
-async def run_until_grown(agent: Agent, admin: Admin, look_s: float = LOOK_S) -> bool:
-    """Run an agent to its end; whether it ended because the pipeline needs a plan with more tasks.
+async def run_until_grown(loop: WorkerLoop, admin: Admin, look_s: float = LOOK_S) -> bool:
+    """Run a worker loop to its end; whether it ended because the pipeline needs a plan with more tasks.
 
     Raises:
         Misconfigured, Bug: a person must act.
     """
-    watching = asyncio.create_task(_watch(agent, admin, look_s), name="growth")
+    watching = asyncio.create_task(_watch(loop, admin, look_s), name="growth")
     try:
-        await agent.run()
+        await loop.run()
     finally:
         watching.cancel()
         await asyncio.wait([watching])
@@ -56,9 +56,9 @@ async def run_until_grown(agent: Agent, admin: Admin, look_s: float = LOOK_S) ->
     return True
 
 
-async def _watch(agent: Agent, admin: Admin, look_s: float) -> None:
-    """Return, and stop the agent, when partitions have come that a new plan can take over; or when looks keep failing."""
-    look = GrowthLook(agent.roster.plan, admin)
+async def _watch(loop: WorkerLoop, admin: Admin, look_s: float) -> None:
+    """Return, and stop the worker loop, when partitions have come that a new plan can take over; or when looks keep failing."""
+    look = GrowthLook(loop.roster.plan, admin)
     patience = Patience("new partitions of sources")
     pause_s = look_s
     try:
@@ -73,7 +73,7 @@ async def _watch(agent: Agent, admin: Admin, look_s: float) -> None:
                 patience.went_well()
                 pause_s = look_s
     finally:
-        agent.stop()
+        loop.stop()
 
 
 class GrowthLook:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from streamkit.errors import Bug, StreamkitError, said
-from streamkit.runtime.supervisor import Tries
+from streamkit.runtime.retries import Tries
 
 log = structlog.get_logger()
 

@@ -19,7 +19,7 @@ import structlog
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.whereabouts import Whereabouts
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.task import Condemned, Task
 
 log = structlog.get_logger()
@@ -133,7 +133,7 @@ class Losses:
         return own[last].count + (others[last].count if last in others else 0)
 
     def _loss(self, where: Whereabouts, limit_s: float, count: int) -> Loss:
-        timer, task = where.timer or Timer(b"", 0, b""), where.task
+        timer, task = where.timer or StoredTimer(b"", 0, b""), where.task
         at = None if where.timer is not None else where.partition
         at = at or TopicPartition("", task.partition if task is not None else -1)
         return Loss(
@@ -164,7 +164,7 @@ class Losses:
 
     def _condemn_by_name(self, task: Task, loss: Loss) -> None:
         if loss.store:
-            timer = Timer(loss.key, loss.time, loss.namespace)
+            timer = StoredTimer(loss.key, loss.time, loss.namespace)
             task.condemned_timers[loss.store, timer] = loss.reason
         elif loss.namespace:
             task.condemned_results.setdefault(loss.namespace.decode(), {})[loss.key] = loss.reason

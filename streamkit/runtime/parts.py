@@ -1,4 +1,4 @@
-"""parts: what an agent is made of. `runtime/assemble.py` puts them together."""
+"""parts: what a worker loop is made of. `runtime/assemble.py` puts them together."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def wall_clock_ms() -> int:
 
 
 class Parts(msgspec.Struct):
-    """What an agent is made of; the worker, the harness and the simulation put it together."""
+    """What a worker loop is made of; the worker, the harness and the simulation put it together."""
 
     plan: Plan
     log: Log

@@ -22,8 +22,8 @@ import structlog
 
 from streamkit.config import Settings
 from streamkit.errors import Bug, Misconfigured
+from streamkit.runtime.retries import Backoff
 from streamkit.runtime.stop_signals import stop_signals
-from streamkit.runtime.supervisor import Backoff
 
 log = structlog.get_logger()
 

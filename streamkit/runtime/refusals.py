@@ -21,7 +21,7 @@ import structlog
 
 from streamkit.errors import DataRefused, Misconfigured
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.failures import Failures
 from streamkit.task.ingest import FetchedIntake, Intake
 from streamkit.task.task import Place, Task
@@ -38,7 +38,7 @@ FORGIVEN_AFTER_S = 600.0
 TIMERS_DUE_S = 1.0
 
 # A record by its place, or a timer by the store of its step.
-Unit = Place | tuple[str, Timer]
+Unit = Place | tuple[str, StoredTimer]
 
 
 class Span(msgspec.Struct):
@@ -99,7 +99,7 @@ class Refusals:
             if task.clock.is_single:
                 task.clock.on_condemned(partial(self._before_timer, task))
 
-    def _before_timer(self, task: Task, store: str, timer: Timer) -> bool:
+    def _before_timer(self, task: Task, store: str, timer: StoredTimer) -> bool:
         self._open = Span(self._open.taken + 1, task, (store, timer))
         return self.failures.put_timer_aside(task, store, timer)
 

@@ -30,7 +30,7 @@ from streamkit.runtime.last_commits import find_last_commit
 from streamkit.runtime.lost import has_committed, is_last_copy, span_of, state_lost
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.retire import Retirement, life_of
-from streamkit.runtime.tail import Progress, Tail
+from streamkit.runtime.tail import RestoreProgress, Tail
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.state.store import StateStore
@@ -209,7 +209,7 @@ class Restoring:
         """Copy committed changelog records into the store, whole spans only, until all up to `end` was read."""
         loop = asyncio.get_running_loop()
         moved_at = loop.time()
-        progress = Progress(str(self._task.id), tail.at, end)
+        progress = RestoreProgress(str(self._task.id), tail.at, end)
         while tail.at < end:
             fetched = await reader.poll(POSITIONS_WAIT_S)
             if fetched:

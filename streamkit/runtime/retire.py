@@ -25,7 +25,13 @@ import structlog
 
 from streamkit.errors import Retry
 from streamkit.kafka.ports import Admin, Log
-from streamkit.kafka.transaction_port import PASSING, Identity, LastTransaction, LeftOpen, TransactionState
+from streamkit.kafka.transaction_port import (
+    PASSING,
+    LastTransaction,
+    LeftOpen,
+    Producer,
+    TransactionState,
+)
 from streamkit.model.ids import TopicPartition
 
 log = structlog.get_logger()
@@ -125,13 +131,13 @@ class _Retiring:
         self._outputs = outputs
         self._inputs = inputs
         # Who is ending it at this moment, and since when we know; and where markers of ours are by now.
-        self._helper: tuple[Identity, float] | None = None
+        self._helper: tuple[Producer, float] | None = None
         self._has_ended_positions = False
         self._ended: frozenset[TopicPartition] = frozenset()
         self._has_told = False
         # Whether we have raised the epoch; and the identity under which that was refused.
         self._is_fenced = False
-        self._unfenced: Identity | None = None
+        self._unfenced: Producer | None = None
 
     async def run(self) -> None:
         """Look, do what is due, look again."""
@@ -186,7 +192,7 @@ class _Retiring:
     async def _is_known(self, note: Note) -> bool:
         return await self._transactions.last(f"{self._id}.{note.value}") is not None
 
-    async def _left(self, producer: Identity) -> LeftOpen:
+    async def _left(self, producer: Producer) -> LeftOpen:
         left = await self._transactions.left_open(producer, self._outputs, self._group, self._inputs)
         if left.guessed and not self._has_told:
             self._has_told = True
@@ -201,14 +207,14 @@ class _Retiring:
         positions = left.positions and not (left.is_guess and self._has_ended_positions)
         return LeftOpen(producer, partitions, positions, left.is_guess, left.guessed)
 
-    async def _stop(self, producer: Identity, now_s: float, *, is_helper: bool) -> None:
+    async def _stop(self, producer: Producer, now_s: float, *, is_helper: bool) -> None:
         """Something is going on: of somebody who ends what was left open, or else of the holder, and that is aborted."""
         if is_helper:
             await self._help(producer, now_s)
         else:
             await self._transactions.end(self._id, producer, commit=False)
 
-    async def _fence(self, producer: Identity) -> bool:
+    async def _fence(self, producer: Producer) -> bool:
         """Raise the epoch; below transaction version 2 that is refused, and only the group's generation fences."""
         if not self._is_fenced and producer != self._unfenced:
             self._is_fenced = await self._transactions.end(self._id, producer, commit=False)
@@ -216,13 +222,13 @@ class _Retiring:
             return self._is_fenced
         return True
 
-    async def _prepare_commit(self, producer: Identity) -> None:
+    async def _prepare_commit(self, producer: Producer) -> None:
         """Note that what was left open is committed, before the coordinator forgets it; then fence, and note that too."""
         await self._admin.fence(f"{self._id}.{Note.COMMITTED.value}")
         if await self._fence(producer):
             await self._admin.fence(f"{self._id}.{Note.FENCED.value}")
 
-    async def _help(self, producer: Identity, now_s: float) -> None:
+    async def _help(self, producer: Producer, now_s: float) -> None:
         """Finish what somebody else has begun, if he does not do it himself."""
         if self._helper is None or self._helper[0] != producer:
             self._helper = (producer, now_s)

@@ -1,19 +1,19 @@
 """The status of a worker, for metrics and for people. Asked for from other threads, so it only reads."""
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
-from streamkit.runtime.agent import Agent
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.task.task import Life, Task
 from streamkit.telemetry.status import TaskStatus, WorkerStatus
 
 
-def worker_status(agent: Agent, pipeline: str, now_ms: int) -> WorkerStatus:
+def worker_status(loop: WorkerLoop, pipeline: str, now_ms: int) -> WorkerStatus:
     """What there is to say about a worker at this moment."""
     return WorkerStatus(
         pipeline=pipeline,
-        commits=agent.commits,
-        local_partitions=agent.local_partitions,
-        blocked_partitions=agent.blocked_partitions,
-        tasks=[_task_status(task, now_ms) for task in list(agent.roster.tasks.values())],
+        commits=loop.commits,
+        local_partitions=loop.local_partitions,
+        blocked_partitions=loop.blocked_partitions,
+        tasks=[_task_status(task, now_ms) for task in list(loop.roster.tasks.values())],
     )
 
 

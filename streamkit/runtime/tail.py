@@ -74,7 +74,7 @@ class Tail:
         self._open = {}
 
 
-class Progress:
+class RestoreProgress:
     """Says how far a long restore has come."""
 
     def __init__(self, task: str, start: int, end: int) -> None:

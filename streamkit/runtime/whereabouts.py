@@ -13,7 +13,7 @@ from streamkit.operators.fused import is_loop, step_at
 from streamkit.progress.source_clock import SourceClock
 from streamkit.progress.task_clock import TaskClock
 from streamkit.runtime.pulse import Pulse
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.align import WATERMARKS
 from streamkit.task.chain import start_step
 from streamkit.task.ingest import Intake
@@ -50,7 +50,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
     offset: int = -1
     task: TaskId | None = None
     store: str = ""
-    timer: Timer | None = None
+    timer: StoredTimer | None = None
     # The step that held a result back until now, and the key of the result.
     held_by: str = ""
     key: bytes | None = None
@@ -117,7 +117,7 @@ class _Found:
         self.offset = -1
         self.task: TaskId | None = None
         self.store = ""
-        self.timer: Timer | None = None
+        self.timer: StoredTimer | None = None
         self.held_by = ""
         self.key: bytes | None = None
         self.has_record = False

@@ -1,4 +1,4 @@
-"""worker: the process. Connects, prepares the plan, takes a slot, runs the agent, and ends well.
+"""worker: the process. Connects, prepares the plan, takes a slot, runs the worker loop, and ends well.
 
 SIGTERM or Ctrl-C: finish the span, commit, leave the group. A second one: exit at once, which is just a crash, and a
 crash is always safe.
@@ -18,12 +18,12 @@ from streamkit.config import Settings
 from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.kafka.log import KafkaLog
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.arrive import wait_for_broker
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.disk import DiskThread
 from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.host import files_for_state, memory_for_state
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.outcome import Outcome, finished
 from streamkit.runtime.parts import wall_clock_ms
 from streamkit.runtime.persist import Storage
@@ -93,25 +93,25 @@ async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asynci
     slot = take_slot(folder)
     try:
         storage = open_storage(settings, folder)
-        agent = await unless_asked(asked, assemble(plan, settings, cluster, storage, slot))
-        if agent is None:
+        loop = await unless_asked(asked, assemble(plan, settings, cluster, storage, slot))
+        if loop is None:
             return False
         log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
-        async with stopped_when(asked, agent.stop):
+        async with stopped_when(asked, loop.stop):
             with (
-                metrics_of(agent, plan.name, settings),
-                watching(agent.watch, lambda: os._exit(EXIT_TRY_AGAIN)),
+                metrics_of(loop, plan.name, settings),
+                watching(loop.watch, lambda: os._exit(EXIT_TRY_AGAIN)),
             ):
-                is_grown = await run_until_grown(agent, cluster.admin())
+                is_grown = await run_until_grown(loop, cluster.admin())
         slot.forget_member()
-        log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=agent.commits)
+        log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=loop.commits)
         return is_grown and not asked.is_set()
     finally:
         slot.release()
 
 
 @contextlib.contextmanager
-def metrics_of(agent: Agent, pipeline: str, settings: Settings) -> Iterator[None]:
+def metrics_of(loop: WorkerLoop, pipeline: str, settings: Settings) -> Iterator[None]:
     """Serve the worker's metrics, if the settings name a port; the workers of one parent count on from it.
 
     Raises:
@@ -122,7 +122,7 @@ def metrics_of(agent: Agent, pipeline: str, settings: Settings) -> Iterator[None
         return
     port = settings.metrics_port + (worker_number() or 0)
     try:
-        stop = serve_metrics(lambda: worker_status(agent, pipeline, wall_clock_ms()), port)
+        stop = serve_metrics(lambda: worker_status(loop, pipeline, wall_clock_ms()), port)
     except OSError as error:
         raise Misconfigured(
             f"port {port} cannot be used for metrics", detail=str(error), hint="choose another `metrics_port`"

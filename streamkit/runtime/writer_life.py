@@ -2,7 +2,7 @@
 
 from streamkit.runtime.parts import Parts
 from streamkit.runtime.retire import Retirement
-from streamkit.runtime.supervisor import Backoff, retried
+from streamkit.runtime.retries import Backoff, retried
 
 
 class WriterLife:

@@ -32,7 +32,7 @@ _GROUP_AT = _TIME_AT + 8
 _KEY_AT = _GROUP_AT + 2
 
 
-class Timer(NamedTuple):
+class StoredTimer(NamedTuple):
     """One timer that came due."""
 
     key: bytes
@@ -115,7 +115,7 @@ class TimerCells:
             self._alive.discard(row)
         self._dirty[row] = None
 
-    def pop_due(self, up_to: int) -> Timer | None:
+    def pop_due(self, up_to: int) -> StoredTimer | None:
         """The earliest timer that is due at this time, removed; None if there is none, and `next_due` is exact then."""
         row = self._first()
         if row is None:
@@ -255,7 +255,7 @@ class TimerCells:
         return self._prefix + stamp + self._prefixes[key] + uvarint(len(key)) + key + namespace
 
 
-def _timer(row: bytes) -> Timer:
+def _timer(row: bytes) -> StoredTimer:
     length, at = read_uvarint(row, _KEY_AT)
     time = int.from_bytes(row[_TIME_AT:_GROUP_AT], "big") - _SIGN
-    return Timer(row[at : at + length], time, row[at + length :])
+    return StoredTimer(row[at : at + length], time, row[at + length :])

@@ -15,7 +15,7 @@ from streamkit.graph.stage import Input
 from streamkit.model.event_time import Clock, as_milliseconds
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.source_clock import SourceClock, SourceState
 from streamkit.progress.task_clock import ClockState, TaskClock
@@ -104,20 +104,22 @@ def decode_clock(data: bytes | None) -> ClockState:
 # -- the statements of the loop ------------------------------------------------------------------------------------
 
 
-def head_of(source: Input, clock: TaskClock, rules: TimeRules, decode: Callable[[object], object]) -> Code:
+def head_of(
+    source: Input, clock: TaskClock, rules: TimeRules, decode: Callable[[object], object]
+) -> Statements:
     """What happens to every record of an input before its first step."""
     if source.kind == "shuffle":
         return _shuffle_head(source, clock, rules, decode)
     source_clock = clock.sources.get(source.topic)
     if source_clock is None:
         lines = ("key = record.key", "timestamp = record.timestamp", "value = decode(record.value)")
-        return Code(DECODE, lines, {"decode": decode})
+        return Statements(DECODE, lines, {"decode": decode})
     return _source_head(source, clock, source_clock, decode)
 
 
 def _shuffle_head(
     source: Input, clock: TaskClock, rules: TimeRules, decode: Callable[[object], object]
-) -> Code:
+) -> Statements:
     on_signal = listener(source.topic, clock, rules, lambda: advance_or_pause(clock))
     lines = (
         "key = record.key",
@@ -127,12 +129,12 @@ def _shuffle_head(
         "timestamp = record.timestamp",
         "value = decode(record.value)",
     )
-    return Code(DECODE, lines, {"decode": decode, "on_signal": on_signal})
+    return Statements(DECODE, lines, {"decode": decode, "on_signal": on_signal})
 
 
 def _source_head(
     source: Input, clock: TaskClock, source_clock: SourceClock, decode: Callable[[object], object]
-) -> Code:
+) -> Statements:
     def advance() -> None:
         advance_or_pause(clock)
 
@@ -162,7 +164,7 @@ def _source_head(
         "if not 0 <= timestamp <= clock.latest: raise insane(timestamp, clock.latest)",
         last,
     )
-    return Code(DECODE, lines, names)
+    return Statements(DECODE, lines, names)
 
 
 def _read_time(source: Input) -> tuple[str, ...]:

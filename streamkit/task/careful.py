@@ -28,7 +28,7 @@ CALM_AFTER = 2_000
 NOT_GUARDED = nullcontext()
 
 
-class Sent(NamedTuple):
+class SentRecord(NamedTuple):
     """A record that was sent out."""
 
     partition: int
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 class HeldBatch:
     """Takes the place of an output batch: keeps the promises of `Batch`, but what is appended stays here."""
 
-    def __init__(self, lane: Lane, partition: int, sent: list[tuple[Lane, Sent]]) -> None:
+    def __init__(self, lane: Lane, partition: int, sent: list[tuple[Lane, SentRecord]]) -> None:
         self._lane = lane
         self._partition = partition
         self._sent = sent
@@ -51,7 +51,7 @@ class HeldBatch:
     ) -> object | None:
         """As `Batch.append`; there is always room, but what the topic would refuse is refused."""
         self._lane.require_room(key, value, headers)
-        self._sent.append((self._lane, Sent(self._partition, key, value, timestamp, headers)))
+        self._sent.append((self._lane, SentRecord(self._partition, key, value, timestamp, headers)))
         return index
 
     def size(self) -> int:
@@ -81,8 +81,8 @@ class Careful:
         self._held = list(held)
         self._row_bytes_max = row_bytes_max
         # What was sent since the last `settle`, and before it in this slice.
-        self._sent: list[tuple[Lane, Sent]] = []
-        self._settled: list[tuple[Lane, Sent]] = []
+        self._sent: list[tuple[Lane, SentRecord]] = []
+        self._settled: list[tuple[Lane, SentRecord]] = []
         self._batches = {
             lane: [HeldBatch(lane, number, self._sent) for number in range(len(lane.batches))]
             for lane in lanes

@@ -14,7 +14,7 @@ from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, line_
 from streamkit.graph.stage import Input, Stage
 from streamkit.model.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
-from streamkit.operators.step import Code, Fire, Held, Push, Step, Timers
+from streamkit.operators.step import Fire, Held, Push, Statements, Step, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.state.cells import MapCells, ValueCells
@@ -37,7 +37,7 @@ class TaskScope:
         state: TaskState,
         clock: TaskClock,
         rules: TimeRules,
-        outputs: Mapping[str, Code],
+        outputs: Mapping[str, Statements],
     ) -> None:
         self.partition = partition
         self.clock = clock
@@ -70,7 +70,7 @@ class TaskScope:
         """Count for the metrics."""
         self.clock.counts[what] += number
 
-    def output(self, topic: str) -> Code:
+    def output(self, topic: str) -> Statements:
         """How to append to an output topic."""
         return self._outputs[topic]
 
@@ -167,7 +167,7 @@ class _Binding:
                 self._bound[target] = named(start_step(step.step, following, self._scope))
         return self._bound[target]
 
-    def _row(self, targets: tuple[int, ...]) -> tuple[list[Code], Push]:
+    def _row(self, targets: tuple[int, ...]) -> tuple[list[Statements], Push]:
         """The simple steps in a row from here on, and the push of what comes behind them."""
         codes = []
         while len(targets) == 1:

@@ -13,7 +13,7 @@ from streamkit.model.commit import Batch, Batches, OutBatch
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TopicPartition
 from streamkit.model.keys import KafkaPartitions, KeyMap
 from streamkit.model.records import Headers
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from streamkit.state.budget import Cache
 from streamkit.task.limits import TopicLimits
 
@@ -243,7 +243,9 @@ class Outbox:
             lane = self._lanes[topic] = Lane(topic, partitions, self._source, limits)
         return lane
 
-    def append_code(self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int) -> Code:
+    def append_code(
+        self, topic: str, partition_of: Mapping[bytes | None, int], partitions: int
+    ) -> Statements:
         """The statements that append to the right partition of a topic; see `Scope.output`."""
         lane = self.lane(topic, partitions)
         if isinstance(partition_of, KeyMap):
@@ -318,7 +320,7 @@ _BOUND = ("if not 0 <= timestamp <= lane.latest: timestamp = lane.fit(timestamp)
 _BOUND_BOTH = ("if not lane.earliest <= timestamp <= lane.latest: timestamp = lane.fit(timestamp)",)
 
 
-def _append_code(lane: Lane, partition_of: Mapping[bytes | None, int], bound: tuple[str, ...]) -> Code:
+def _append_code(lane: Lane, partition_of: Mapping[bytes | None, int], bound: tuple[str, ...]) -> Statements:
     names = {
         "lane": lane,
         "partition_of": partition_of,
@@ -327,4 +329,4 @@ def _append_code(lane: Lane, partition_of: Mapping[bytes | None, int], bound: tu
         "start": lane._start,  # noqa: SLF001 - the slow half of the same idea, in this file
         "headers": NO_HEADERS,
     }
-    return Code("", (*bound, *_APPEND), names)
+    return Statements("", (*bound, *_APPEND), names)

@@ -17,7 +17,7 @@ from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import LogRecord, Unreadable
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.align import DECODE, STATE, WATERMARKS
 from streamkit.task.chain import RecordFailed, failing_step
 from streamkit.task.counts import DEAD_LETTERS
@@ -110,7 +110,7 @@ class Failures:
         task.condemned_timers[what] = reason
         return Verdict.SET_ASIDE if task.careful is not None else _run_again(task)
 
-    def judge_refusal(self, task: Task, unit: Place | tuple[str, Timer], cause: DataRefused) -> bool:
+    def judge_refusal(self, task: Task, unit: Place | tuple[str, StoredTimer], cause: DataRefused) -> bool:
         """Decide about a record or a timer whose results the broker refused, often enough by now.
 
         True: it is condemned. False: the policy is to fail, and its task has to wait.
@@ -124,11 +124,11 @@ class Failures:
             assert isinstance(what, int)
             task.condemned.setdefault(where, {})[what] = reason
         else:
-            assert isinstance(what, Timer)
+            assert isinstance(what, StoredTimer)
             task.condemned_timers[where, what] = reason
         return True
 
-    def is_condemned(self, task: Task, unit: Place | tuple[str, Timer]) -> bool:
+    def is_condemned(self, task: Task, unit: Place | tuple[str, StoredTimer]) -> bool:
         """Whether this record or timer is set aside instead of being run."""
         where, what = unit
         if isinstance(where, TopicPartition):
@@ -158,7 +158,7 @@ class Failures:
         return Verdict.STOP_TASK
 
     def _is_given_up(
-        self, task: Task, what: Place | tuple[str, Timer] | bytes | None, reason: Condemned
+        self, task: Task, what: Place | tuple[str, StoredTimer] | bytes | None, reason: Condemned
     ) -> bool:
         """Count one more failure; whether the policy's patience is at its end and the record may be set aside."""
         if self._policy.action == "fail":
@@ -223,7 +223,7 @@ class Failures:
         if self._policy.action != "skip":
             self._letters.of_result(task.id, key, value, timestamp, reason)
 
-    def put_timer_aside(self, task: Task, store: str, timer: Timer) -> bool:
+    def put_timer_aside(self, task: Task, store: str, timer: StoredTimer) -> bool:
         """Set a condemned timer aside instead of firing it; False if it is none."""
         reason = task.condemned_timers.get((store, timer))
         if reason is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from streamkit.codec.signals import Sent, decode_signal
+from streamkit.codec.signals import SentSignal, decode_signal
 from streamkit.errors import Misconfigured
 from streamkit.model.ids import KEY_GROUPS
 from streamkit.model.signal import EndOfInput
@@ -54,7 +54,7 @@ def listener(
     return on_signal
 
 
-def _read(data: bytes | None, topic: str) -> Sent:
+def _read(data: bytes | None, topic: str) -> SentSignal:
     sent = decode_signal(data)
     if not 0 <= sent.channel < KEY_GROUPS:
         raise Misconfigured(
@@ -64,7 +64,7 @@ def _read(data: bytes | None, topic: str) -> Sent:
     return sent
 
 
-def _doubt(sent: Sent, topic: str, rules: TimeRules) -> str | None:
+def _doubt(sent: SentSignal, topic: str, rules: TimeRules) -> str | None:
     """Why no task can have sent this; None if one can."""
     if not rules.writers.admits(topic, sent.channel):
         return f"it is of task {sent.channel}, and there are {rules.writers.count(topic)}"

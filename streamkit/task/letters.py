@@ -13,7 +13,7 @@ import msgspec
 from streamkit.errors import EncodeError, Misconfigured, is_raised_by_us, line_of, printable, said
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.model.records import Headers, LogRecord, Unreadable
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.align import DECODE, STATE
 from streamkit.task.emit import NO_HEADERS, Lane
 from streamkit.task.task import Condemned
@@ -165,7 +165,7 @@ class Letters:
         ]
         self._write(partition.partition, None, None, stretch.timestamp, headers)
 
-    def of_timer(self, task: TaskId, timer: Timer, reason: Condemned) -> None:
+    def of_timer(self, task: TaskId, timer: StoredTimer, reason: Condemned) -> None:
         """A timer: its key and its time."""
         headers = [("streamkit.timestamp", b"%d" % timer.time), *_reason_headers(task, reason)]
         self._write(task.partition, timer.key, None, timer.time, headers)

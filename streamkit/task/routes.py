@@ -6,13 +6,13 @@ from streamkit.errors import Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions, ShufflePartitions
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from streamkit.task.emit import Lane, Outbox
 
 
-def output_codes(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> dict[str, Code]:
+def output_codes(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> dict[str, Statements]:
     """How to append to each output topic: sinks by Kafka's own partitioner, shuffles by key group."""
-    codes: dict[str, Code] = {}
+    codes: dict[str, Statements] = {}
     for stage in plan.stages:
         for output in stage.outputs:
             if output.topic not in codes:

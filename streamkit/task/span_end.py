@@ -34,7 +34,7 @@ from streamkit.task.task import Condemned, Kind, Task
 Result = tuple[bytes | None, Any, int]
 
 
-class Frozen(msgspec.Struct):
+class TaskPart(msgspec.Struct):
     """One task's part of a commit in flight."""
 
     task: Task
@@ -45,11 +45,11 @@ class Frozen(msgspec.Struct):
     set_aside: dict[Kind, int]
 
 
-class FrozenSpan(msgspec.Struct):
+class SpanCommit(msgspec.Struct):
     """A span on its way to the log: what is to be written for it, and the part of each task."""
 
     commit: Commit
-    parts: list[Frozen]
+    parts: list[TaskPart]
 
 
 class SpanEndFailed(Exception):
@@ -83,7 +83,7 @@ class SpanEnd:
             yield from self._let_go(task)
             self._announce(task)
 
-    def freeze(self, tasks: Iterable[Task], member: Member, writer_id: str) -> FrozenSpan | None:
+    def freeze(self, tasks: Iterable[Task], member: Member, writer_id: str) -> SpanCommit | None:
         """Take all that these tasks have done since their last commit; None if they have done nothing.
 
         Raises:
@@ -111,9 +111,9 @@ class SpanEnd:
             member,
             [out for out in batches if out.partition in changelogs],
         )
-        return FrozenSpan(commit, parts)
+        return SpanCommit(commit, parts)
 
-    def landed(self, span: FrozenSpan, ends: Mapping[TopicPartition, int]) -> bool:
+    def landed(self, span: SpanCommit, ends: Mapping[TopicPartition, int]) -> bool:
         """The span is committed, and this is where its partitions end now; whether it brought a task forward."""
         has_advanced = any(part.positions != part.task.committed for part in span.parts)
         for part in span.parts:
@@ -216,7 +216,7 @@ class SpanEnd:
                     hint=f'raise max.message.bytes of "{lane.topic}" to 10000 or more',
                 ) from error
 
-    def _freeze(self, task: Task, writer_id: str, now_ms: int) -> Frozen:
+    def _freeze(self, task: Task, writer_id: str, now_ms: int) -> TaskPart:
         """The task's changed state and its commit record, as changelog records of the span.
 
         Raises:
@@ -241,7 +241,7 @@ class SpanEnd:
             task.careful = None
             task.is_suspect = False
         set_aside, task.set_aside = task.set_aside, {}
-        return Frozen(task, rows, dict(task.positions), task.clock.snapshot(), task.span, set_aside)
+        return TaskPart(task, rows, dict(task.positions), task.clock.snapshot(), task.span, set_aside)
 
 
 def _largest(rows: Mapping[bytes, bytes | None]) -> str:

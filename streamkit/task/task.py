@@ -12,14 +12,14 @@ from streamkit.errors import Bug
 from streamkit.graph.stage import Input, Output, Stage
 from streamkit.model.ids import MAX_TIME, TaskId, TopicPartition
 from streamkit.model.signal import Signal, Watermark
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
 from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.progress.writers import Writers
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.align import encode_clock, open_clock, signal_due
 from streamkit.task.careful import Careful
 from streamkit.task.chain import Chain, TaskScope, bind
@@ -29,7 +29,7 @@ from streamkit.task.singly import Singly
 from streamkit.task.time_rules import TimeRules
 
 # (task, store, timer) -> whether the timer was condemned, and is set aside now.
-SetTimerAside = Callable[["Task", str, Timer], bool]
+SetTimerAside = Callable[["Task", str, StoredTimer], bool]
 # What undoes the records of a task that has been bound.
 MakeCareful = Callable[["Task"], Careful]
 
@@ -161,12 +161,12 @@ class Task:
         # Those that hold the loop for too long, by the step that holds them back: never run as long as that is remembered.
         self.condemned_results: dict[str, dict[bytes | None, Condemned]] = {}
         # Timers which the error policy has condemned, by store: they are set aside instead of being fired.
-        self.condemned_timers: dict[tuple[str, Timer], Condemned] = {}
-        self.timers_set_aside: set[tuple[str, Timer]] = set()
+        self.condemned_timers: dict[tuple[str, StoredTimer], Condemned] = {}
+        self.timers_set_aside: set[tuple[str, StoredTimer]] = set()
         # How much was set aside in the open span.
         self.set_aside: dict[Kind, int] = {}
         # How often a record, or the held-back result of a key, has failed and was tried again.
-        self.attempts: dict[Place | tuple[str, Timer] | bytes | None, int] = {}
+        self.attempts: dict[Place | tuple[str, StoredTimer] | bytes | None, int] = {}
         # True if records have failed: when the span is read again, they are run carefully.
         self.is_suspect = False
         self.careful: Careful | None = None
@@ -212,7 +212,7 @@ class Task:
             raise Bug(f"task {self.id} cannot go from {self.life.value} to {to.value}")
         self.life = to
 
-    def start(self, restored: Restored, outputs: Mapping[str, Code]) -> None:
+    def start(self, restored: Restored, outputs: Mapping[str, Statements]) -> None:
         """Take over what was restored and begin to run."""
         self._state = restored.state
         self.committed = dict(restored.positions)
@@ -230,7 +230,7 @@ class Task:
         """A restored clock; without event time none is stored, and what this task has counted goes on."""
         return clock if self.rules.is_timed else replace(clock, counts=self.committed_clock.counts)
 
-    def rewind(self, outputs: Mapping[str, Code]) -> None:
+    def rewind(self, outputs: Mapping[str, Statements]) -> None:
         """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
         self.positions = dict(self.committed)
@@ -316,13 +316,15 @@ class Task:
             if condemned:
                 self.condemned[partition] = {at: why for at, why in condemned.items() if at >= offset}
 
-    def _is_ahead(self, what: Place | tuple[str, Timer], positions: Mapping[TopicPartition, int]) -> bool:
+    def _is_ahead(
+        self, what: Place | tuple[str, StoredTimer], positions: Mapping[TopicPartition, int]
+    ) -> bool:
         """Whether what has failed is still to come, and its count still counts."""
         place, at = what
         if isinstance(place, TopicPartition):
             return isinstance(at, int) and at >= positions.get(place, 0)
-        if not isinstance(at, Timer) or what in self.condemned_timers:
-            return isinstance(at, Timer)
+        if not isinstance(at, StoredTimer) or what in self.condemned_timers:
+            return isinstance(at, StoredTimer)
         if place in {store.name for store in self.stage.stores if store.kind == "processing_timers"}:
             # One that was set and failed in the same span is in no committed state; by then it has had its tries.
             return at.time > self.rules.clocks.now_ms() - COUNTED_MS

@@ -32,9 +32,9 @@ from streamkit.model.keys import kafka_partition
 from streamkit.model.records import Headers
 from streamkit.model.topic import Topic
 from streamkit.model.topic_shape import TopicSpec
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
 from streamkit.runtime.time_report import TaskTime, explain
@@ -263,19 +263,19 @@ class Harness:
             raise Misconfigured(f"{worker.name} is running", hint="crash it first")
         worker.begin_life()
         worker.log = MemoryLog(self._broker)
-        worker.agent = self._do(self._assemble(worker, worker.log))
+        worker.loop = self._do(self._assemble(worker, worker.log))
         worker.work = self._loop.create_task(
             self._live(worker), name=worker.name, context=in_process(worker.name)
         )
 
     async def _live(self, worker: HarnessWorker) -> None:
-        while worker.agent is not None and worker.log is not None:
-            if not await run_until_grown(worker.agent, worker.log.admin()):
+        while worker.loop is not None and worker.log is not None:
+            if not await run_until_grown(worker.loop, worker.log.admin()):
                 return
             worker.begin_life()
-            worker.agent = await self._assemble(worker, worker.log)
+            worker.loop = await self._assemble(worker, worker.log)
 
-    async def _assemble(self, worker: HarnessWorker, log: MemoryLog) -> Agent:
+    async def _assemble(self, worker: HarnessWorker, log: MemoryLog) -> WorkerLoop:
         storage = Storage(worker.stores, VirtualDisk(), self._budget)
         return await assemble(self._plan, self._settings, log, storage, worker, self._now_ms)
 
@@ -283,7 +283,7 @@ class Harness:
         if worker.log is not None and worker.work is not None:
             worker.log.kill()
             self._do(_cancelled(worker.work))
-            worker.log = worker.agent = worker.work = None
+            worker.log = worker.loop = worker.work = None
 
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         deadline = self._loop.time() + PATIENCE_S
@@ -302,7 +302,7 @@ class Harness:
 
     async def _is_settled(self) -> bool:
         """Every worker that is alive has its share of the tasks, and every task is running."""
-        rosters = [worker.agent.roster for worker in self.workers if worker.agent is not None]
+        rosters = [worker.loop.roster for worker in self.workers if worker.loop is not None]
         if not all(roster.joined and not roster.restoring for roster in rosters):
             return False
         shares = [(roster.assignment.tasks, {*roster.tasks, *roster.declined.tasks}) for roster in rosters]
@@ -327,8 +327,8 @@ class Harness:
 
     def _running(self) -> list[Task]:
         """The tasks of all workers that are processing."""
-        agents = [worker.agent for worker in self.workers if worker.agent is not None]
-        return [task for agent in agents for task in agent.roster.running()]
+        loops = [worker.loop for worker in self.workers if worker.loop is not None]
+        return [task for loop in loops for task in loop.roster.running()]
 
     def _now_ms(self) -> int:
         """Processing time: the virtual clock, from the start on."""
@@ -356,8 +356,8 @@ def _keep_quiet() -> bool:
 
 
 async def _stop(worker: HarnessWorker) -> None:
-    if worker.agent is not None and worker.work is not None:
-        worker.agent.stop()
+    if worker.loop is not None and worker.work is not None:
+        worker.loop.stop()
         await worker.work
 
 

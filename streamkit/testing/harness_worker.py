@@ -2,19 +2,19 @@
 
 import asyncio
 
-from streamkit.runtime.agent import Agent
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.state.memory import MemoryStores
 from streamkit.testing.memory import MemoryLog
 
 
 class HarnessWorker:
-    """One worker: its name, its disk, and the agent that is running, if one is."""
+    """One worker: its name, its disk, and the worker loop that is running, if one is."""
 
     def __init__(self, number: int) -> None:
         self.name = f"worker-{number}"
         self.stores = MemoryStores()
         self.log: MemoryLog | None = None
-        self.agent: Agent | None = None
+        self.loop: WorkerLoop | None = None
         self.work: asyncio.Task[None] | None = None
         self._member: str | None = None
         self._losses = b""

@@ -24,7 +24,7 @@ from streamkit.windows.window import Window, decode_namespace, encode_namespace
 REMEMBERED_PANES_MAX = 4_096
 
 
-class Slot(NamedTuple):
+class OpenPane(NamedTuple):
     """A window, the namespace under which its contents, state and timers are, and when it is closed."""
 
     window: Window
@@ -62,7 +62,7 @@ class WindowOperator:
         self.add = (
             add_element if step.fold is None or step.keeps_elements else adding_to_accumulator(step.fold)
         )
-        self._panes: dict[int, tuple[Slot, ...]] = {}
+        self._panes: dict[int, tuple[OpenPane, ...]] = {}
 
     def bound(self) -> Push:
         """As `Step.bind`."""
@@ -87,7 +87,7 @@ class WindowOperator:
         if is_late:
             self.late(key, value, timestamp)
 
-    def put(self, key: bytes, slot: Slot, value: Any, timestamp: int) -> bool:
+    def put(self, key: bytes, slot: OpenPane, value: Any, timestamp: int) -> bool:
         """Add a record to a window and let the trigger decide; whether the window was empty before."""
         pair = key, slot.namespace
         known = self.contents.get(pair)
@@ -98,7 +98,7 @@ class WindowOperator:
             self.act(decision, key, slot, timestamp)
         return known is None
 
-    def act(self, decision: Decision, key: bytes, slot: Slot, time: int) -> None:
+    def act(self, decision: Decision, key: bytes, slot: OpenPane, time: int) -> None:
         """Do what the trigger has decided at this time."""
         pair = key, slot.namespace
         contents = self.contents.get(pair)
@@ -129,11 +129,11 @@ class WindowOperator:
         elif self.contents.get((key, namespace)) is not None:
             self.expect_more(key, slot, time)
 
-    def find(self, key: bytes, namespace: bytes) -> Slot | None:  # noqa: ARG002
+    def find(self, key: bytes, namespace: bytes) -> OpenPane | None:  # noqa: ARG002
         """The window to which a timer belongs; None if there is no such window any more."""
         return self.slot(decode_namespace(namespace), namespace)
 
-    def close(self, key: bytes, slot: Slot, time: int) -> None:
+    def close(self, key: bytes, slot: OpenPane, time: int) -> None:
         """Forget a window for good."""
         pair = key, slot.namespace
         known = self.contents.get(pair)
@@ -143,31 +143,31 @@ class WindowOperator:
         if self.process is not None:
             self.process.clear(key, slot.window, self._result_time(slot.window, time))
 
-    def clear_trigger(self, key: bytes, slot: Slot) -> None:
+    def clear_trigger(self, key: bytes, slot: OpenPane) -> None:
         """Let the trigger forget a window."""
         ctx = self.ctx.enter(key, slot.namespace, slot.cleanup)
         self.trigger.clear(slot.window, ctx)
         ctx.forget()
 
-    def slot(self, window: Window, namespace: bytes) -> Slot:
+    def slot(self, window: Window, namespace: bytes) -> OpenPane:
         """A window with all that belongs to it. A clock on the wall must have left its last millisecond behind."""
         end = window.max_timestamp if self.is_event_time else window.end
-        return Slot(window, namespace, min(end + self.step.windows.lateness, MAX_TIME))
+        return OpenPane(window, namespace, min(end + self.step.windows.lateness, MAX_TIME))
 
-    def is_closed(self, slot: Slot) -> bool:
+    def is_closed(self, slot: OpenPane) -> bool:
         """Whether it is too late for a window. By the clock on the wall nothing is late."""
         return self.is_event_time and self.timers is not None and slot.cleanup <= self.timers.now
 
-    def expect_cleanup(self, key: bytes, slot: Slot) -> None:
+    def expect_cleanup(self, key: bytes, slot: OpenPane) -> None:
         """Have a timer for the cleanup of a window; one that is over with all input needs none."""
         if self.timers is not None and slot.cleanup < MAX_TIME:
             self.timers.add(key, slot.cleanup, slot.namespace)
 
-    def expect_more(self, key: bytes, slot: Slot, time: int) -> None:  # noqa: ARG002
+    def expect_more(self, key: bytes, slot: OpenPane, time: int) -> None:  # noqa: ARG002
         """A timer has fired and the window is still open. What it waits for is set, unless another version set it."""
         self.expect_cleanup(key, slot)
 
-    def _slots(self, time: int) -> tuple[Slot, ...]:
+    def _slots(self, time: int) -> tuple[OpenPane, ...]:
         """The windows of this time, remembered for its pane."""
         assigner = self.step.windows.assigner
         assert isinstance(assigner, Aligned | Everything | Counting)

@@ -14,7 +14,7 @@ from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import Aggregator, Count, Fold
 from streamkit.operators.fused import INDENT, fuse_push
 from streamkit.operators.stateless import missing_key
-from streamkit.operators.step import Code, Fire, Push, Scope
+from streamkit.operators.step import Fire, Push, Scope, Statements
 from streamkit.windows.assigners import Aligned, Tumbling
 from streamkit.windows.contents import OpenContents, Reducing, adding_to_accumulator
 from streamkit.windows.definition import WindowDefinition
@@ -98,7 +98,7 @@ class _PlainWindows:
         self._send = sending(step, following)
         self._late = late_way(following, scope, is_sent=windows.sends_late)
 
-    def code(self) -> Code:
+    def code(self) -> Statements:
         """What happens to every record."""
         before, new, names = _addition(self._fold)
         is_new = "known is None or namespace in past" if self._lateness else "known is None"
@@ -133,7 +133,7 @@ class _PlainWindows:
             "enter": self.enter,
             "update": self.update,
         }
-        return Code(self._name, lines, names)
+        return Statements(self._name, lines, names)
 
     def enter(self, key: Any, namespace: bytes, value: Any, timestamp: int) -> None:
         """Take a record into a window that is not in the cache, or that is past its end."""

@@ -9,7 +9,7 @@ from typing import Any
 from streamkit.operators.step import Push, Scope
 from streamkit.windows.assigners import Session
 from streamkit.windows.definition import WindowDefinition
-from streamkit.windows.operator import Slot
+from streamkit.windows.operator import OpenPane
 from streamkit.windows.sessions import OpenSession, SessionOperator, join
 from streamkit.windows.triggers import Decision, EventTimeTrigger, EveryRecordTrigger
 from streamkit.windows.window import Window, encode_namespace
@@ -68,7 +68,7 @@ class PlainSessions(SessionOperator):
             self._set_timer(key, slot, [])
         self._put(key, slot, value, timestamp)
 
-    def _set_timer(self, key: bytes, slot: Slot, absorbed: list[OpenSession]) -> None:
+    def _set_timer(self, key: bytes, slot: OpenPane, absorbed: list[OpenSession]) -> None:
         """Have a timer for a session, unless one of those that it absorbed has one that will find it.
 
         One that is past its end waits for another time. One that was opened in a former life may have no such timer at
@@ -83,14 +83,14 @@ class PlainSessions(SessionOperator):
         else:
             self.expect_cleanup(key, slot)
 
-    def _put(self, key: bytes, slot: Slot, value: Any, timestamp: int) -> None:
+    def _put(self, key: bytes, slot: OpenPane, value: Any, timestamp: int) -> None:
         pair = key, slot.namespace
         known = self.contents.get(pair)
         self.contents.replace(pair, known, self.add(known, value, timestamp))
         if self._is_updating or (self._lateness and self._is_past(slot)):
             self.act(Decision.FIRE, key, slot, timestamp)
 
-    def _is_past(self, slot: Slot) -> bool:
+    def _is_past(self, slot: OpenPane) -> bool:
         assert self.timers is not None
         return slot.window.max_timestamp <= self.timers.now
 

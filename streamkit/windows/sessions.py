@@ -14,7 +14,7 @@ from streamkit.operators.step import Push, Scope
 from streamkit.windows.assigners import Session
 from streamkit.windows.contents import Merge, merge_of
 from streamkit.windows.definition import WindowDefinition
-from streamkit.windows.operator import Slot, WindowOperator
+from streamkit.windows.operator import OpenPane, WindowOperator
 from streamkit.windows.window import Window, decode_namespace, encode_namespace
 
 
@@ -67,17 +67,17 @@ class SessionOperator(WindowOperator):
             self.expect_cleanup(key, slot)
         self.put(key, slot, value, timestamp)
 
-    def find(self, key: bytes, namespace: bytes) -> Slot | None:
+    def find(self, key: bytes, namespace: bytes) -> OpenPane | None:
         """As `WindowOperator.find`."""
         home = decode_namespace(namespace)
         return next((self.slot_of(each) for each in self.sessions(key) if each.home == home), None)
 
-    def close(self, key: bytes, slot: Slot, time: int) -> None:
+    def close(self, key: bytes, slot: OpenPane, time: int) -> None:
         """As `WindowOperator.close`."""
         super().close(key, slot, time)
         self.keep(key, [each for each in self.sessions(key) if each.window != slot.window])
 
-    def grow(self, key: bytes, slot: Slot, absorbed: list[Slot]) -> None:
+    def grow(self, key: bytes, slot: OpenPane, absorbed: list[OpenPane]) -> None:
         """Make one session of several: first they are forgotten, then the trigger sees what it had of them."""
         self.ctx.collect(key, [each.namespace for each in absorbed])
         for each in absorbed:
@@ -87,7 +87,7 @@ class SessionOperator(WindowOperator):
         self.merge_contents(key, absorbed)
         self.trigger.on_merge(slot.window, self.ctx.enter(key, slot.namespace, slot.cleanup))
 
-    def merge_contents(self, key: bytes, absorbed: list[Slot]) -> None:
+    def merge_contents(self, key: bytes, absorbed: list[OpenPane]) -> None:
         """Bring the contents of several sessions to the first of them."""
         if len(absorbed) < 2:
             return
@@ -101,13 +101,13 @@ class SessionOperator(WindowOperator):
         if merged is not known:
             self.contents.replace((key, first.namespace), known, merged)
 
-    def expect_more(self, key: bytes, slot: Slot, time: int) -> None:
+    def expect_more(self, key: bytes, slot: OpenPane, time: int) -> None:
         """As `WindowOperator.expect_more`. Its end may have moved since the timer was set."""
         super().expect_more(key, slot, time)
         if self.timers is not None and time < slot.window.max_timestamp:
             self.timers.add(key, slot.window.max_timestamp, slot.namespace)
 
-    def slot_of(self, session: OpenSession) -> Slot:
+    def slot_of(self, session: OpenSession) -> OpenPane:
         """A session with all that belongs to it."""
         return self.slot(session.window, encode_namespace(session.home))
 

@@ -17,8 +17,8 @@ from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import Fate, MemoryBroker, MemoryLog, SeededNetwork
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.groups import Groups
-from streamkit.testing.memory.refusal import Code, Refused
-from streamkit.testing.memory.transactions import Transactions, WriterState
+from streamkit.testing.memory.refusal import ErrorCode, Refused
+from streamkit.testing.memory.transactions import Transactions, WriterRecord
 from streamkit.testing.virtual_time import VirtualLoop, run
 
 PARTITIONS = 4
@@ -177,10 +177,10 @@ def test_without_the_check_of_the_generation_records_are_doubled(monkeypatch: py
 
 
 def test_without_the_check_of_the_epoch_records_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(self: Transactions, writer_id: str, epoch: int) -> WriterState:
+    def check(self: Transactions, writer_id: str, epoch: int) -> WriterRecord:
         writer = self._writers.get(writer_id)
         if writer is None:
-            raise Refused(Code.INVALID_PRODUCER_EPOCH, writer_id)
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, writer_id)
         return writer
 
     monkeypatch.setattr(Transactions, "_check", check)

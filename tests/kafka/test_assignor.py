@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamkit.kafka.assignor import Claim, Decision, assign, decide
+from streamkit.kafka.assignor import Claim, MemberShare, assign, decide
 from streamkit.kafka.ports import StageTasks
 from streamkit.model.ids import TaskId
 
@@ -228,6 +228,6 @@ def test_a_claim_and_a_decision_of_an_older_release_are_read() -> None:
         3,
         [["a", 0]],
     ]
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode([[task], ["w"]]), type=Decision) == Decision(
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode([[task], ["w"]]), type=MemberShare) == MemberShare(
         (task,), ("w",)
     )

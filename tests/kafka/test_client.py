@@ -12,7 +12,7 @@ from aiokafka.errors import NodeNotReadyError
 
 from streamkit.config import Security
 from streamkit.kafka.client import Client
-from streamkit.kafka.connection import Connection, Lane
+from streamkit.kafka.connection import Connection, Purpose
 from streamkit.testing.broker import Broker, start_broker
 
 
@@ -112,9 +112,9 @@ async def test_a_broker_that_stalls_holds_up_no_connection_to_another(
 
     monkeypatch.setattr(AIOKafkaClient, "_get_conn", connect)
     client = Client(bootstrap_servers="127.0.0.1:9")
-    stalled = asyncio.create_task(client._get_conn(1, group=Lane.FETCH))
+    stalled = asyncio.create_task(client._get_conn(1, group=Purpose.FETCH))
     await asyncio.sleep(0)
-    assert await asyncio.wait_for(client._get_conn(2, group=Lane.FETCH), 5) is None
+    assert await asyncio.wait_for(client._get_conn(2, group=Purpose.FETCH), 5) is None
     stalled.cancel()
 
 
@@ -122,4 +122,4 @@ async def test_a_connection_that_has_just_ended_is_not_handed_out(monkeypatch: p
     ended = SimpleNamespace(connected=lambda: False)
     client = client_of({1: ended}, monkeypatch)
     with pytest.raises(NodeNotReadyError):
-        await client.connect(1, Lane.FETCH)
+        await client.connect(1, Purpose.FETCH)

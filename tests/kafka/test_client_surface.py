@@ -17,7 +17,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 from streamkit.config import Security
 from streamkit.errors import Misconfigured
 from streamkit.kafka.admin import KafkaAdmin
-from streamkit.kafka.connection import Connection, Lane, NoAnswer
+from streamkit.kafka.connection import Connection, NoAnswer, Purpose
 from streamkit.kafka.transaction_calls import api_versions
 from streamkit.kafka.wire import Call
 from streamkit.model.ids import TopicPartition
@@ -180,19 +180,19 @@ async def connection(kafka_broker: Broker) -> AsyncIterator[Connection]:
 
 @pytest.mark.kafka
 async def test_a_call_travels_on_a_connection_of_the_client(connection: Connection) -> None:
-    abilities = await connection.send(connection.any_node(), api_versions(), Lane.TRANSACTION)
+    abilities = await connection.send(connection.any_node(), api_versions(), Purpose.TRANSACTION)
     assert abilities.versions[26][1] >= 3
     client = connection._client
-    assert (connection.any_node(), Lane.TRANSACTION) in client._conns
+    assert (connection.any_node(), Purpose.TRANSACTION) in client._conns
 
 
 @pytest.mark.kafka
 async def test_lanes_are_connections_of_their_own(connection: Connection) -> None:
     node = connection.any_node()
-    for lane in Lane:
+    for lane in Purpose:
         await connection.send(node, api_versions(), lane)
-    connections = {id(connection._client._conns[(node, lane)]) for lane in Lane}
-    assert len(connections) == len(Lane)
+    connections = {id(connection._client._conns[(node, lane)]) for lane in Purpose}
+    assert len(connections) == len(Purpose)
 
 
 @pytest.mark.kafka
@@ -213,28 +213,28 @@ async def test_watched_topics_add_up_and_their_leaders_are_known(connection: Con
 async def test_an_abandoned_request_leaves_its_connection_in_order(connection: Connection) -> None:
     """A cancelled commit must not take the lane down with it: the late answer is read and thrown away."""
     node = connection.any_node()
-    await connection.send(node, api_versions(), Lane.PRODUCE)
-    before = connection._client._conns[(node, Lane.PRODUCE)]
-    sending = asyncio.ensure_future(connection.send(node, api_versions(), Lane.PRODUCE))
+    await connection.send(node, api_versions(), Purpose.PRODUCE)
+    before = connection._client._conns[(node, Purpose.PRODUCE)]
+    sending = asyncio.ensure_future(connection.send(node, api_versions(), Purpose.PRODUCE))
     await asyncio.sleep(0)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-    assert (await connection.send(node, api_versions(), Lane.PRODUCE)).versions
-    assert connection._client._conns[(node, Lane.PRODUCE)] is before
+    assert (await connection.send(node, api_versions(), Purpose.PRODUCE)).versions
+    assert connection._client._conns[(node, Purpose.PRODUCE)] is before
 
 
 @pytest.mark.kafka
 async def test_a_request_without_an_answer_ends_its_connection(connection: Connection) -> None:
     """What was asked on it is in doubt, and an answer that comes late must not be taken for another's."""
     node = connection.any_node()
-    await connection.send(node, api_versions(), Lane.PRODUCE)
-    before = connection._client._conns[(node, Lane.PRODUCE)]
+    await connection.send(node, api_versions(), Purpose.PRODUCE)
+    before = connection._client._conns[(node, Purpose.PRODUCE)]
     before._writer.transport.pause_reading()  # the answer lies in the socket, and nobody takes it
     connection._request_timeout_s = 0.05
     with pytest.raises(errors.RequestTimedOutError):
-        await connection.send(node, api_versions(), Lane.PRODUCE)
+        await connection.send(node, api_versions(), Purpose.PRODUCE)
     assert not before.connected()
     connection._request_timeout_s = 10.0
-    assert (await connection.send(node, api_versions(), Lane.PRODUCE)).versions
-    assert connection._client._conns[(node, Lane.PRODUCE)] is not before
+    assert (await connection.send(node, api_versions(), Purpose.PRODUCE)).versions
+    assert connection._client._conns[(node, Purpose.PRODUCE)] is not before

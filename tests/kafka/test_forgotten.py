@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as Place
 
 from streamkit.config import Security
 from streamkit.errors import Fenced, Retry, WriterDead
-from streamkit.kafka.connection import Lane
+from streamkit.kafka.connection import Purpose
 from streamkit.kafka.log import KafkaLog
 from streamkit.kafka.ports import WriterOptions
 from streamkit.kafka.produce_calls import produce
@@ -99,7 +99,7 @@ class Scene:
             leader = self.log._connection.leader(place)
             assert leader is not None
             call = produce(OLD_PRODUCE, writer.writer_id, 5000, [(place, content)])
-            (ack,) = await self.log._connection.send(leader, call, Lane.PRODUCE)
+            (ack,) = await self.log._connection.send(leader, call, Purpose.PRODUCE)
             assert ack.code == 0, ack
 
     async def forget_positions(self, writer: KafkaWriter, offset: int) -> None:
@@ -109,8 +109,8 @@ class Scene:
         call = txn_offset_commit(
             OLD_POSITIONS, compact_string(writer.writer_id), identity, member, {self.input: offset}
         )
-        node = await self.log._connection.coordinator(Lane.GROUP, self.name)
-        assert (await self.log._connection.send(node, call, Lane.GROUP)).codes == (0,)
+        node = await self.log._connection.coordinator(Purpose.GROUP, self.name)
+        assert (await self.log._connection.send(node, call, Purpose.GROUP)).codes == (0,)
 
     async def held(self) -> set[int]:
         """The partitions on which readers wait."""

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from streamkit.errors import Misconfigured
 from streamkit.kafka.assignor import Claim
-from streamkit.kafka.connection import Connection, Lane
+from streamkit.kafka.connection import Connection, Purpose
 from streamkit.kafka.group_calls import (
-    Decision,
+    MemberShare,
     heartbeat,
     join_group,
     leave_group,
@@ -173,7 +173,7 @@ async def test_a_member_thrown_out_learns_it_and_comes_back_with_a_new_name(
     membership = make("w1")
     before = await membership.join(())
     group = before.member.group
-    node = await connection.coordinator(Lane.GROUP, group)
+    node = await connection.coordinator(Purpose.GROUP, group)
     lane = connection.new_lane()
     assert await connection.send(node, leave_group(group, [before.member.member_id]), lane) == 0
     async with asyncio.timeout(5):
@@ -192,7 +192,7 @@ async def test_an_older_generation_is_refused(make: Make, connection: Connection
     first = await one.join(())
     now, _ = await gather(rejoin(one, first), two.join(()))
     group, member_id, generation = now.member.group, now.member.member_id, now.member.generation
-    node = await connection.coordinator(Lane.GROUP, group)
+    node = await connection.coordinator(Purpose.GROUP, group)
     lane = connection.new_lane()
     assert await connection.send(node, heartbeat(group, generation - 1, member_id), lane) == 22
     assert await connection.send(node, heartbeat(group, generation, "nobody"), lane) == 25
@@ -207,7 +207,7 @@ async def test_the_broker_wants_a_name_before_the_first_join(connection: Connect
         membership = KafkaMembership(connection, options)
         await membership.join(())
         await membership.leave()
-    node = await connection.coordinator(Lane.GROUP, options.group)
+    node = await connection.coordinator(Purpose.GROUP, options.group)
     call = join_group(options, "", Claim("w1", -1, ()))
     answer = await connection.send(node, call, connection.new_lane())
     assert answer.error == 79
@@ -329,9 +329,9 @@ def test_claims_and_decisions_come_back() -> None:
     claim = Claim("w1", 7, (TaskId("clean", 0), TaskId("count", 3)))
     assert read_claim(pack_claim(claim, ())) == claim
     assert read_claim(pack_claim(claim, ("orders", "clicks"))) == claim
-    decision = Decision((TaskId("clean", 1),), ("w1", "w2"))
+    decision = MemberShare((TaskId("clean", 1),), ("w1", "w2"))
     assert read_decision(pack_decision(decision)) == decision
-    assert read_decision(b"") == Decision((), ())
+    assert read_decision(b"") == MemberShare((), ())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamkit.errors import Misconfigured
 from streamkit.kafka.broker_fetch import BrokerFetch
+from streamkit.kafka.fetch_buffer import Feed, FetchBuffer
 from streamkit.kafka.fetch_calls import Fetched, FetchLimits
-from streamkit.kafka.intake import Feed, Intake
 from streamkit.kafka.record_batches import Chunk
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import Unreadable
@@ -197,7 +197,7 @@ def test_a_taking_is_bounded_but_always_moves() -> None:
 def test_a_paused_partition_does_not_keep_the_bytes_of_others(*, paused: bool) -> None:
     one = batch(0, [b"a"])
     answer = one + bytes(100_000)
-    intake = Intake(FetchLimits())
+    intake = FetchBuffer(FetchLimits())
     fetching = BrokerFetch.__new__(BrokerFetch)
     fetching._intake, fetching._feeds = intake, {}
     feed = Feed(PLACE, 0, FetchLimits(), paused=paused)

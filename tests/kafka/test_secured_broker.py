@@ -26,7 +26,7 @@ from streamkit.kafka.log import KafkaLog
 from streamkit.model.commit import Commit, Guarantee, OutBatch
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.model.topic_shape import TopicSpec
-from streamkit.testing.broker.secured import Identity, SecuredBroker, make_identity, secured_broker
+from streamkit.testing.broker.secured import KeyPair, SecuredBroker, make_identity, secured_broker
 from tests.cli.conftest import Workspace
 from tests.kafka.auditor import read_values
 
@@ -62,7 +62,7 @@ def security(broker: SecuredBroker, monkeypatch: pytest.MonkeyPatch) -> MakeSecu
 
     def make(who: str = "", **changes: Any) -> Security:
         if who:
-            identity: Identity = getattr(broker, who)
+            identity: KeyPair = getattr(broker, who)
             pair = {"certificate_file": str(identity.certificate), "key_file": str(identity.key)}
             changes = pair | changes
         return msgspec.structs.replace(right, **changes)

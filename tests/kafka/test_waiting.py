@@ -12,7 +12,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 from structlog.testing import capture_logs
 
 from streamkit.kafka.admin import KafkaAdmin
-from streamkit.kafka.error_codes import Code
+from streamkit.kafka.error_codes import ErrorCode
 from streamkit.kafka.fetch_calls import Fetched
 from streamkit.kafka.group_calls import Joined
 from streamkit.kafka.membership import KafkaMembership
@@ -57,7 +57,7 @@ class EndlessRounds(Brokers):
 
     async def send(self, node: int, call: object, lane: int) -> Joined:
         self.asked += 1
-        return Joined(Code.REBALANCE_IN_PROGRESS, 0, "", "", {})
+        return Joined(ErrorCode.REBALANCE_IN_PROGRESS, 0, "", "", {})
 
 
 class Unreadable(Brokers):
@@ -86,7 +86,7 @@ class Unreadable(Brokers):
     async def send(self, node: int, call: object, lane: int) -> list[Fetched]:
         self.asked += 1
         await asyncio.sleep(0.01)
-        return [Fetched("views", 0, Code.KAFKA_STORAGE_ERROR, [], memoryview(b""))]
+        return [Fetched("views", 0, ErrorCode.KAFKA_STORAGE_ERROR, [], memoryview(b""))]
 
 
 def require_told(logs: Sequence[Any]) -> None:

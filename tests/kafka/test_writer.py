@@ -8,7 +8,7 @@ import pytest
 from streamkit.errors import Bug, DataRefused, Fenced, Misconfigured, WriterDead
 from streamkit.kafka import delivery
 from streamkit.kafka import transaction_calls as calls
-from streamkit.kafka.connection import Lane
+from streamkit.kafka.connection import Purpose
 from streamkit.kafka.writer import WriterState
 from streamkit.model.commit import Commit, Guarantee, Member
 from streamkit.testing.broker import Broker
@@ -231,8 +231,8 @@ async def test_a_delayed_end_can_not_touch_the_next_transaction(site: Site, vers
     committing = asyncio.ensure_future(writer.commit(site.commit(writer, {0: [b"two"], 1: [b"two"]}, 2)))
     await hold.reached.wait()
     site.wire.rules.clear()
-    coordinator = await site.wire.coordinator(Lane.TRANSACTION, writer.writer_id)
-    answer = await site.wire.send(coordinator, late, Lane.TRANSACTION)
+    coordinator = await site.wire.coordinator(Purpose.TRANSACTION, writer.writer_id)
+    answer = await site.wire.send(coordinator, late, Purpose.TRANSACTION)
     assert answer.codes[0] in (47, 90)
     committing.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -16,7 +16,7 @@ from streamkit.errors import (
 from streamkit.kafka import coordinator as coordinator_module
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka import writer as writer_module
-from streamkit.kafka.connection import Lane
+from streamkit.kafka.connection import Purpose
 from streamkit.kafka.produce_calls import Ack
 from streamkit.kafka.wire import Call
 from streamkit.kafka.writer import KafkaWriter, WriterState
@@ -147,9 +147,9 @@ async def test_an_id_does_not_outlive_a_change_of_leaders(
     assert await site.visible() == {0: [b"1", b"3"]}
 
 
-@pytest.mark.parametrize("lane", [Lane.PRODUCE, Lane.TRANSACTION, Lane.GROUP])
+@pytest.mark.parametrize("lane", [Purpose.PRODUCE, Purpose.TRANSACTION, Purpose.GROUP])
 async def test_an_id_does_not_outlive_a_connection_that_was_lost_between_two_transactions(
-    site: Site, lane: Lane
+    site: Site, lane: Purpose
 ) -> None:
     writer = site.writer()
     await writer.open()

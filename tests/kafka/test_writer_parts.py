@@ -5,7 +5,7 @@ import pytest
 from streamkit.errors import Bug, Fenced, Misconfigured, StreamkitError, WriterDead
 from streamkit.kafka import transaction_calls as calls
 from streamkit.kafka.delivery import Sequences, in_requests, in_rounds
-from streamkit.kafka.error_codes import END, POSITIONS, PREPARE, PRODUCE, Verdict, error_for, name_of, worst
+from streamkit.kafka.error_codes import END, POSITIONS, PREPARE, PRODUCE, Reaction, error_for, name_of, worst
 from streamkit.kafka.wire import compact_array, compact_string
 from streamkit.kafka.writer import ALLOWED, KafkaWriter, WriterState
 from streamkit.model.commit import OutBatch
@@ -56,7 +56,7 @@ def test_sequence_numbers_go_on_at_zero_after_the_largest() -> None:
             return b""
 
     sequences = Sequences()
-    sequences.begin(calls.Identity(5, 6))
+    sequences.begin(calls.Producer(5, 6))
     builder = Builder()
     seen = []
     for _ in range(4):
@@ -68,37 +68,37 @@ def test_sequence_numbers_go_on_at_zero_after_the_largest() -> None:
 @pytest.mark.parametrize(
     ("codes", "table", "want"),
     [
-        ((0, 0), PRODUCE, (Verdict.DONE, 0)),
-        ((0, 51, 16), PREPARE, (Verdict.MOVED, 16)),
-        ((55, 29, 55), PREPARE, (Verdict.FORBIDDEN, 29)),
-        ((22, 14), POSITIONS, (Verdict.FENCED, 22)),
-        ((10, 6, 47), PRODUCE, (Verdict.FENCED, 47)),
-        ((48,), END, (Verdict.DEAD, 48)),
-        ((4711,), PRODUCE, (Verdict.DEAD, 4711)),
-        ((), POSITIONS, (Verdict.DEAD, -1)),
+        ((0, 0), PRODUCE, (Reaction.DONE, 0)),
+        ((0, 51, 16), PREPARE, (Reaction.MOVED, 16)),
+        ((55, 29, 55), PREPARE, (Reaction.FORBIDDEN, 29)),
+        ((22, 14), POSITIONS, (Reaction.FENCED, 22)),
+        ((10, 6, 47), PRODUCE, (Reaction.FENCED, 47)),
+        ((48,), END, (Reaction.DEAD, 48)),
+        ((4711,), PRODUCE, (Reaction.DEAD, 4711)),
+        ((), POSITIONS, (Reaction.DEAD, -1)),
     ],
 )
 def test_the_worst_of_several_answers_counts(
-    codes: tuple[int, ...], table: dict[int, Verdict], want: tuple[Verdict, int]
+    codes: tuple[int, ...], table: dict[int, Reaction], want: tuple[Reaction, int]
 ) -> None:
     assert worst(codes, table) == want
 
 
 def test_no_table_lets_a_code_pass_that_is_not_zero() -> None:
     for table in (PREPARE, PRODUCE, POSITIONS, END):
-        assert [code for code, verdict in table.items() if verdict is Verdict.DONE] == [0]
+        assert [code for code, verdict in table.items() if verdict is Reaction.DONE] == [0]
 
 
 @pytest.mark.parametrize(
     ("verdict", "error"),
     [
-        (Verdict.FENCED, Fenced),
-        (Verdict.FORBIDDEN, Misconfigured),
-        (Verdict.DEAD, WriterDead),
-        (Verdict.DOUBT, WriterDead),
+        (Reaction.FENCED, Fenced),
+        (Reaction.FORBIDDEN, Misconfigured),
+        (Reaction.DEAD, WriterDead),
+        (Reaction.DOUBT, WriterDead),
     ],
 )
-def test_a_verdict_says_who_must_act(verdict: Verdict, error: type[StreamkitError]) -> None:
+def test_a_verdict_says_who_must_act(verdict: Reaction, error: type[StreamkitError]) -> None:
     raised = error_for(verdict, 90, doing="EndTxn", where="here", detail="because")
     assert type(raised) is error
     told, _, _ = str(raised).partition("; hint: ")

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from streamkit.config import Security
 from streamkit.kafka.admin import KafkaAdmin
-from streamkit.kafka.connection import Connection, Lane
+from streamkit.kafka.connection import Connection, Purpose
 from streamkit.kafka.membership import KafkaMembership
 from streamkit.kafka.ports import MemberOptions, StageTasks, WriterOptions
 from streamkit.kafka.produce_calls import Ack
@@ -38,7 +38,7 @@ class Wire(Connection):
         self.rules: dict[int, Rule] = {}
         self.seen: list[Call[Any]] = []
 
-    async def send(self, node: int, call: Call[Any], lane: Lane) -> Any:
+    async def send(self, node: int, call: Call[Any], lane: Purpose) -> Any:
         self.seen.append(call)
         forward = partial(super().send, node, call, lane)
         rule = self.rules.get(call.key)
@@ -157,7 +157,7 @@ class Site:
         await self.rejoin()
 
     async def require_version_2(self) -> None:
-        abilities = await self.wire.send(self.wire.any_node(), api_versions(), Lane.METADATA)
+        abilities = await self.wire.send(self.wire.any_node(), api_versions(), Purpose.METADATA)
         if abilities.transaction_version < 2:
             # Only a cluster that somebody gave us may be older; the one we start ourselves must have it.
             assert "STREAMKIT_BROKERS" in os.environ, "our own broker has no transaction version 2"

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import named, step_in
-from streamkit.operators.step import Code, Held, Push, Step
+from streamkit.operators.step import Held, Push, Statements, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
@@ -24,9 +24,9 @@ class Rows(dict[bytes, bytes]):
         return [(key, data) for key, data in self.items() if key.startswith(prefix)]
 
 
-def writing_to(written: list[Written]) -> Code:
+def writing_to(written: list[Written]) -> Statements:
     """What a step does to write a record into a list."""
-    return Code("", ("written.append((out_key, data, timestamp))",), {"written": written})
+    return Statements("", ("written.append((out_key, data, timestamp))",), {"written": written})
 
 
 class FakeScope:
@@ -51,7 +51,7 @@ class FakeScope:
             self._maps[spec.name] = MapCells(spec, store_id(spec.name), self._prefixes, self.rows)
         return self._maps[spec.name]
 
-    def output(self, topic: str) -> Code:
+    def output(self, topic: str) -> Statements:
         return writing_to(self.written.setdefault(topic, []))
 
     def at_span_end(self, held: Held, following: Push) -> None:

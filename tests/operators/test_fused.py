@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamkit.operators.exchange import WriteStep
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push
 from streamkit.operators.stateless import Filter, FlatMap, Map, MapKeyed, Peek
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from tests.operators.scope import Chain, FakeScope, steps_in
 
 STEPS: dict[str, InlineStep] = {
@@ -28,7 +28,7 @@ class Record:
         self.key, self.value, self.timestamp = key, value, timestamp
 
 
-TAKE_APART = Code("decode", ("key, value, timestamp = record.key, record.value, record.timestamp",), {})
+TAKE_APART = Statements("decode", ("key, value, timestamp = record.key, record.value, record.timestamp",), {})
 
 
 @given(
@@ -84,7 +84,7 @@ def test_steps_with_the_same_names_inside_do_not_mix() -> None:
 
 
 def test_an_attribute_is_not_taken_for_a_name() -> None:
-    code = Code("s", ("value = fn(value.fn)",), {"fn": lambda value: value + 1})
+    code = Statements("s", ("value = fn(value.fn)",), {"fn": lambda value: value + 1})
 
     class Holder:
         fn = 41

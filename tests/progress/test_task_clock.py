@@ -4,7 +4,7 @@ from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.model.signal import EndOfInput, Idle, Watermark
 from streamkit.progress.channels import Status
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from tests.progress.clock_rig import NOW, STEPS, Rig
 
 
@@ -119,7 +119,7 @@ def test_a_timer_that_fails_is_named_and_the_rest_is_left_to_whoever_goes_back()
     rig.to(20)
     with pytest.raises(TimerFailed) as caught:
         rig.clock.advance(100)
-    assert (caught.value.store, caught.value.timer) == ("second.event_timers", Timer(b"bad", 10, b""))
+    assert (caught.value.store, caught.value.timer) == ("second.event_timers", StoredTimer(b"bad", 10, b""))
     assert isinstance(caught.value.cause, ValueError)
     assert rig.clock.is_firing is False
 
@@ -128,7 +128,7 @@ def test_a_condemned_timer_is_set_aside_instead_of_being_fired():
     rig = Rig()
     aside = []
 
-    def set_aside(store: str, timer: Timer) -> bool:
+    def set_aside(store: str, timer: StoredTimer) -> bool:
         aside.append((store, timer.key))
         return timer.key == b"bad"
 

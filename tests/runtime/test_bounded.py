@@ -12,7 +12,7 @@ from streamkit.runtime.last_commits import last_commits
 from streamkit.task.align import decode_clock
 from streamkit.task.task import CLOCK
 from streamkit.testing import Harness
-from streamkit.testing.memory.partition import Outcome
+from streamkit.testing.memory.partition import TransactionOutcome
 from tests.progress.alarms import (
     ORDERS,
     RINGS,
@@ -241,7 +241,7 @@ def test_a_record_that_cannot_be_read_at_the_very_end_does_not_keep_it_from_endi
         assert has_ended(harness)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.COMMITTED, Outcome.ABORTED])
+@pytest.mark.parametrize("outcome", [TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED])
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_topic_whose_last_offset_is_no_record_ends_too(outcome, is_alone):
     """Behind a transaction stands a marker, and an aborted one leaves nothing but offsets."""
@@ -258,7 +258,9 @@ def test_a_topic_whose_last_offset_is_no_record_ends_too(outcome, is_alone):
         harness.run()
         harness.advance(5)
         expected = [] if is_alone else ["a@10"]
-        assert sorted(harness.read(RINGS)) == expected + (["x@3"] if outcome is Outcome.COMMITTED else [])
+        assert sorted(harness.read(RINGS)) == expected + (
+            ["x@3"] if outcome is TransactionOutcome.COMMITTED else []
+        )
         assert has_ended(harness)
 
 

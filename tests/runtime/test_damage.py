@@ -27,9 +27,9 @@ MIB = 1024 * 1024
 
 def stateful(harness: Harness) -> Task:
     """The task that counts."""
-    agent = harness.workers[0].agent
-    assert agent is not None
-    return next(task for task in agent.roster.tasks.values() if task.stage.stores)
+    loop = harness.workers[0].loop
+    assert loop is not None
+    return next(task for task in loop.roster.tasks.values() if task.stage.stores)
 
 
 def row_of(task: Task) -> bytes:

@@ -92,9 +92,9 @@ def settle(harness: Harness) -> None:
 
 
 def stop(harness: Harness, worker: HarnessWorker) -> None:
-    worker.agent.stop()
+    worker.loop.stop()
     harness._do(worker.work)
-    worker.agent = worker.work = None
+    worker.loop = worker.work = None
 
 
 def topics(harness: Harness) -> list[str]:
@@ -102,7 +102,7 @@ def topics(harness: Harness) -> list[str]:
 
 
 def stages(worker: HarnessWorker) -> set[str]:
-    return {task.stage for task in worker.agent.roster.tasks}
+    return {task.stage for task in worker.loop.roster.tasks}
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_stage_that_only_the_new_version_knows_waits_for_its_workers(harness):
     harness.advance(20)
     assert not old.work.done()
     # What the new one had run is left to it: the old one would have dropped what is for its new stage.
-    assert old.agent.roster.declined.tasks
+    assert old.loop.roster.declined.tasks
     harness.restart(1)
     harness.run()
     assert sum(check_running_counts(harness.read(USERS)).values()) <= 60
@@ -150,7 +150,7 @@ def test_a_deploy_goes_through_all_workers_and_counts_every_view_once(harness):
     assert all(
         task.life is Life.RUNNING
         for worker in harness.workers[2:]
-        for task in worker.agent.roster.tasks.values()
+        for task in worker.loop.roster.tasks.values()
     )
     assert counted(harness) == 60
 

@@ -65,8 +65,8 @@ def test_a_disk_that_hangs_ends_the_worker_for_a_person() -> None:
         harness.send(VIEWS, View("home"))
         harness.run()
         worker = harness.workers[0]
-        assert worker.agent is not None
-        disk = worker.agent._persistence._disk
+        assert worker.loop is not None
+        disk = worker.loop._persistence._disk
         assert isinstance(disk, VirtualDisk)
         disk._delay_s = lambda: 10 * 24 * 3600.0
         for number in range(25):

@@ -194,5 +194,5 @@ def test_a_source_that_was_bounded_and_finished_is_foreseen() -> None:
         told = foreseen(harness)
         assert told
         assert "was read to its end" in told[0]
-        harness.workers[0].agent = harness.workers[0].work = None
+        harness.workers[0].loop = harness.workers[0].work = None
         assert refused(harness) in told

@@ -109,9 +109,9 @@ def test_a_skipping_pipeline_counts_it(garbled: Callable[..., None]) -> None:
         harness.run()
         assert harness.read(SEEN) == ["a"]
         assert harness.dead_letters() == []
-        agent = harness.workers[0].agent
-        assert agent is not None
-        (task,) = agent.roster.tasks.values()
+        loop = harness.workers[0].loop
+        assert loop is not None
+        (task,) = loop.roster.tasks.values()
         assert task.committed_clock.counts[DEAD_LETTERS] == 1
 
 
@@ -124,9 +124,9 @@ def test_a_failing_pipeline_waits_at_it(garbled: Callable[..., None]) -> None:
         harness.send_bytes("words", b"b")
         harness.advance(60.0)
         assert harness.read(SEEN) == ["a"]
-        agent = harness.workers[0].agent
-        assert agent is not None
-        assert [task.failures > 3 for task in agent.roster.tasks.values()] == [True]
+        loop = harness.workers[0].loop
+        assert loop is not None
+        assert [task.failures > 3 for task in loop.roster.tasks.values()] == [True]
 
 
 def test_a_header_name_that_is_no_text_costs_nothing(garbled: Callable[..., None]) -> None:

@@ -22,11 +22,11 @@ def hold(harness: Harness, topic: str) -> None:
 
 def waited_s(harness: Harness, number: int) -> float:
     """How long it takes until one more record has been read and committed; ten seconds are enough."""
-    agent = harness.workers[0].agent
-    assert agent is not None
+    loop = harness.workers[0].loop
+    assert loop is not None
 
     def read() -> int:
-        tasks = agent.roster.tasks.values()
+        tasks = loop.roster.tasks.values()
         return sum(task.committed.get(at, 0) for task in tasks for at in task.inputs if at.topic == "views")
 
     before, took_s = read(), 0.0
@@ -43,9 +43,9 @@ def test_a_transaction_that_stays_open_on_a_shuffle_does_not_stop_all_reading() 
     with capture_logs() as logs, Harness(pipeline, transaction_timeout_s=60.0) as harness:
         harness.advance(0.2)
         hold(harness, topic)
-        agent = harness.workers[0].agent
-        assert agent is not None
-        agent._local.leave()  # as after any record that failed, and any commit in doubt
+        loop = harness.workers[0].loop
+        assert loop is not None
+        loop._local.leave()  # as after any record that failed, and any commit in doubt
         waits_s = []
         for number in range(60):
             waits_s.append(waited_s(harness, number))

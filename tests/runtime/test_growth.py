@@ -33,7 +33,7 @@ def tasks(harness: Harness, stage: str) -> list[int]:
     return sorted(
         task.partition
         for worker in harness.workers
-        for task in worker.agent.roster.tasks
+        for task in worker.loop.roster.tasks
         if task.stage == stage
     )
 

@@ -8,7 +8,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.model.signal import Idle, Watermark
 from streamkit.progress.channels import Status
 from streamkit.testing import Harness
-from streamkit.testing.memory.partition import Outcome
+from streamkit.testing.memory.partition import TransactionOutcome
 from tests.progress.alarms import (
     ORDERS,
     RINGS,
@@ -78,9 +78,9 @@ def test_when_all_are_silent_event_time_is_the_greatest_that_was_promised():
         harness.advance(60)
         assert harness.read(RINGS) == ["a@50"]
         assert {task.clock.status for task in harness._running()} == {Status.IDLE}
-        commits = harness.workers[0].agent.commits
+        commits = harness.workers[0].loop.commits
         harness.advance(200)
-        assert harness.workers[0].agent.commits == commits
+        assert harness.workers[0].loop.commits == commits
 
 
 def test_one_that_wakes_up_is_waited_for_again_and_takes_nothing_back():
@@ -133,11 +133,11 @@ class Producer:
         at = TopicPartition("orders", partition)
         self._transactions.produce("somebody", self._epoch, at, batch, harness._broker.now)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: TransactionOutcome) -> None:
         self._transactions.end("somebody", self._epoch, self._harness._broker.now, outcome)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.COMMITTED, Outcome.ABORTED])
+@pytest.mark.parametrize("outcome", [TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED])
 def test_a_partition_is_not_idle_while_records_are_left_unread(outcome):
     """An open transaction hides what is in the log: silence, and yet more is to come."""
     with Harness(ringing(shuffles=1), partitions=2) as harness:
@@ -147,7 +147,9 @@ def test_a_partition_is_not_idle_while_records_are_left_unread(outcome):
         assert harness.read(RINGS) == []
         producer.end(outcome)
         keep_busy(harness, 0, 200, 5)
-        assert harness.read(RINGS) == (["a@3"] if outcome is Outcome.COMMITTED else [])  # and it is not late
+        assert harness.read(RINGS) == (
+            ["a@3"] if outcome is TransactionOutcome.COMMITTED else []
+        )  # and it is not late
         keep_busy(harness, 0, 300, 35)
         assert harness.read(RINGS) == ["a@10"]
 

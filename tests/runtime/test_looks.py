@@ -169,4 +169,4 @@ def test_a_cluster_that_cannot_tell_its_partitions_is_told_of_seldom_and_growth_
         assert [each["failures"] for each in about] == [1, 2, 4, 8, 16, 32, 64]
         harness._do(harness._log.admin().add_partitions("views", 3))
         harness.advance(3 * LOOK_S)
-        assert {task.partition for task in harness.workers[0].agent.roster.tasks} == {0, 1, 2}
+        assert {task.partition for task in harness.workers[0].loop.roster.tasks} == {0, 1, 2}

@@ -13,7 +13,7 @@ from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.losses import KEPT_MS, Losses
 from streamkit.runtime.slot import Slot, take_slot
 from streamkit.runtime.whereabouts import Whereabouts
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.counts import DEAD_LETTERS
 from streamkit.task.task import Condemned, Task
 from streamkit.testing import Harness
@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_written_costs_the_count_and_no_more(tmp_path: Pat
 
 def test_a_timer_is_condemned_by_its_task_and_name(tmp_path: Path) -> None:
     slot = take_slot(tmp_path)
-    timer = Timer(b"k\xff", 12, b"")
+    timer = StoredTimer(b"k\xff", 12, b"")
     where = Whereabouts("step", task=TaskId("stage", 0), store="store", timer=timer)
     for _ in range(2):
         losses(slot).note(where, 1.0, never)
@@ -207,7 +207,7 @@ def test_a_chunk_takes_nothing_from_the_count_of_its_record(tmp_path: Path) -> N
 def test_timers_and_results_are_slowed_down_by_their_task(tmp_path: Path) -> None:
     slot = take_slot(tmp_path)
     stage = _mapping().plan().stages[0]
-    timer = Timer(b"k", 12, b"")
+    timer = StoredTimer(b"k", 12, b"")
     in_front = Whereabouts("step", AT, 7, TaskId("stage", 0), "store", timer)
     losses(slot).note_chunk(in_front, 1.0, never)
     task = slowed(losses(slot))
@@ -265,9 +265,9 @@ def test_fail_stops_the_task_at_it_without_running_it() -> None:
         harness.send(WORDS, "a", "bb", "ccc")
         harness.advance(60)
         assert harness.read(LENGTHS) == [1] or harness.read(LENGTHS) == []
-        agent = harness.workers[0].agent
-        assert agent is not None
-        (task,) = agent.roster.tasks.values()
+        loop = harness.workers[0].loop
+        assert loop is not None
+        (task,) = loop.roster.tasks.values()
         assert not task.clock.counts[DEAD_LETTERS]
         assert task.failures > 1
     assert set(ran) == {"a"}

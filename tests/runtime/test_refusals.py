@@ -138,8 +138,8 @@ def test_when_nothing_is_refused_any_more_spans_are_as_large_as_before():
         for number in range(60):
             harness.send(VIEWS, View(f"{number}"))
             harness.run()
-        (agent,) = [worker.agent for worker in harness.workers]
-        assert not agent._refusals.is_searching
+        (loop,) = [worker.loop for worker in harness.workers]
+        assert not loop._refusals.is_searching
         assert len(harness.dead_letters()) == 1
 
 

@@ -15,9 +15,9 @@ from streamkit.config import Security, Settings
 from streamkit.errors import Misconfigured
 from streamkit.kafka.log import KafkaLog
 from streamkit.kafka.ports import Admin
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.disk import DiskThread
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.persist import Storage
 from streamkit.state.budget import MemoryBudget
@@ -40,7 +40,7 @@ class Copy:
         self.sink = create_topic(broker.bootstrap, **config)
         self.name = f"copy-{uuid.uuid4().hex[:8]}"
         self.admin: Admin
-        self.agent: Agent
+        self.loop: WorkerLoop
         self.work: asyncio.Task[None]
 
     def send(self, *values: str, key: str | None = "k", **options: Any) -> None:
@@ -59,11 +59,11 @@ class Copy:
         settings = Settings(store="memory", transaction_timeout_s=4.0, restart_delay_first_s=0.1)
         try:
             storage = Storage(MemoryStores(), DiskThread(), MemoryBudget(1 << 20))
-            self.agent = await assemble(pipeline.plan(), settings, log, storage, HarnessWorker(0))
-            self.work = asyncio.create_task(self.agent.run())
+            self.loop = await assemble(pipeline.plan(), settings, log, storage, HarnessWorker(0))
+            self.work = asyncio.create_task(self.loop.run())
             yield self
             if not self.work.done():
-                self.agent.stop()
+                self.loop.stop()
                 await self.work
         finally:
             self.work.cancel()

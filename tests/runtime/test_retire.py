@@ -5,14 +5,14 @@ from typing import Any, Self
 import pytest
 from structlog.testing import capture_logs
 
-from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
+from streamkit.kafka.transaction_port import LastTransaction, LeftOpen, Producer, TransactionState
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.retire import Retirement, life_of
 from streamkit.state.memory import MemoryStores
 from streamkit.testing import Harness
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch
-from streamkit.testing.memory.partition import MemoryPartition, Outcome
+from streamkit.testing.memory.partition import MemoryPartition, TransactionOutcome
 from streamkit.testing.virtual_time import run
 from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting
 
@@ -32,9 +32,9 @@ def quick_markers(harness: Harness) -> None:
 
 
 def writing(harness: Harness, worker: int) -> str:
-    agent = harness.workers[worker].agent
-    assert agent is not None
-    return agent._parts.writer.writer_id
+    loop = harness.workers[worker].loop
+    assert loop is not None
+    return loop._parts.writer.writer_id
 
 
 def held(harness: Harness) -> list[TopicPartition]:
@@ -98,7 +98,9 @@ def test_an_aborted_transaction_without_its_markers_is_aborted():
             assert sent < 500, "no transaction was ever seen open"
         harness.crash()
         epoch = transactions.state(writer).epoch
-        transactions.end(writer, epoch, harness._broker.now, Outcome.ABORTED)  # as its time-out would
+        transactions.end(
+            writer, epoch, harness._broker.now, TransactionOutcome.ABORTED
+        )  # as its time-out would
         assert transactions.restart(lambda *_: True)
         quick_markers(harness)
         assert held(harness)
@@ -137,13 +139,13 @@ def test_a_span_that_is_dropped_gives_its_number_back():
     with Harness(counting(), partitions=1) as harness:
         send(harness, 9)
         harness.run()
-        agent = harness.workers[0].agent
-        assert agent is not None
-        for task in agent.roster.tasks.values():
+        loop = harness.workers[0].loop
+        assert loop is not None
+        for task in loop.roster.tasks.values():
             committed = task.span
             assert committed > 0
             task.span += 1
-            task.rewind(agent._routes.codes)
+            task.rewind(loop._routes.codes)
             assert task.span == committed
 
 
@@ -158,7 +160,7 @@ def test_what_a_writer_left_open_that_nobody_names_is_found_and_ended():
         batch.append(0, 0, b"k", b"v", [])
         transactions.produce(ghost, epoch, TopicPartition(COUNTS.name, 0), batch, now)
         slow_markers(harness)
-        transactions.end(ghost, epoch, now, Outcome.ABORTED)
+        transactions.end(ghost, epoch, now, TransactionOutcome.ABORTED)
         transactions.restart(lambda *_: True)
         quick_markers(harness)
         assert held(harness)
@@ -166,7 +168,7 @@ def test_what_a_writer_left_open_that_nobody_names_is_found_and_ended():
         assert held(harness) == []
 
 
-PRODUCER = Identity(7, 3)
+PRODUCER = Producer(7, 3)
 SHARED = TopicPartition("shared", 0)
 
 
@@ -186,7 +188,7 @@ class Unreadable:
         is_note = writer_id.endswith((".committed", ".fenced"))
         return None if is_note else LastTransaction(TransactionState.COMPLETE_ABORT, PRODUCER)
 
-    async def left_open(self, producer: Identity, *_: object) -> LeftOpen:
+    async def left_open(self, producer: Producer, *_: object) -> LeftOpen:
         return LeftOpen(producer, frozenset({SHARED}), guessed=frozenset({SHARED}))
 
     async def end(self, *_: object, **__: object) -> bool:
@@ -208,22 +210,22 @@ def test_what_others_hold_where_we_may_not_ask_who_it_is_gets_one_marker_and_kee
 
 def test_a_sweep_ends_when_our_place_in_the_group_is_lost_meanwhile():
     with Harness(counting(), partitions=1) as harness:
-        agent = harness.workers[0].agent
-        assert agent is not None
-        transactions = agent._parts.log.transactions()
+        loop = harness.workers[0].loop
+        assert loop is not None
+        transactions = loop._parts.log.transactions()
         known = transactions.known
 
         async def lose(prefix: str) -> set[str]:
             names = await known(prefix)
-            agent.roster._assignment = None
+            loop.roster._assignment = None
             return names
 
-        assignment = agent.roster._assignment
+        assignment = loop.roster._assignment
         transactions.known = lose  # type: ignore[method-assign]
-        agent._retirement._log.transactions = lambda: transactions  # type: ignore[method-assign]
+        loop._retirement._log.transactions = lambda: transactions  # type: ignore[method-assign]
         writer = writing(harness, 0)
-        harness._do(agent._sweep())
-        agent.roster._assignment = assignment
+        harness._do(loop._sweep())
+        loop.roster._assignment = assignment
         send(harness, 9)
         harness.run()
         assert writing(harness, 0) == writer  # nobody was retired
@@ -231,13 +233,13 @@ def test_a_sweep_ends_when_our_place_in_the_group_is_lost_meanwhile():
 
 def test_partitions_that_a_sink_got_later_are_looked_after_too():
     with Harness(counting(), partitions=1) as harness:
-        agent = harness.workers[0].agent
-        assert agent is not None
+        loop = harness.workers[0].loop
+        assert loop is not None
         late = TopicPartition(COUNTS.name, len(harness._broker.topics.topic(COUNTS.name).partitions))
-        harness._do(agent._parts.log.admin().add_partitions(COUNTS.name, late.partition + 1))
-        harness._do(agent._routes.look_again())
-        assert late in agent._retirement._outputs
-        assert late in agent._blocked._outputs
+        harness._do(loop._parts.log.admin().add_partitions(COUNTS.name, late.partition + 1))
+        harness._do(loop._routes.look_again())
+        assert late in loop._retirement._outputs
+        assert late in loop._blocked._outputs
 
 
 def test_the_name_of_a_writer_that_is_not_of_this_pipeline_is_told_once():

@@ -69,9 +69,9 @@ def send_backlog(harness: Harness, *topics: sk.Topic[Visit]) -> None:
 
 
 def require_way(harness: Harness, *, is_local: bool) -> None:
-    agent = harness.workers[0].agent
-    assert agent is not None
-    assert (agent.local_partitions > 0) is is_local
+    loop = harness.workers[0].loop
+    assert loop is not None
+    assert (loop.local_partitions > 0) is is_local
 
 
 @pytest.mark.parametrize("is_local", [True, False])

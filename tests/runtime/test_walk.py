@@ -18,7 +18,7 @@ def test_every_record_is_counted_once_and_in_order_through_a_shuffle():
 
 def test_workers_share_the_tasks():
     with Harness(counting(), workers=3, partitions=6) as harness:
-        shares = [len(worker.agent.roster.tasks) for worker in harness.workers]
+        shares = [len(worker.loop.roster.tasks) for worker in harness.workers]
         assert shares == [4, 4, 4]
         for number in range(100):
             harness.send(VIEWS, View(PAGES[number % 7]), key=str(number))
@@ -125,6 +125,6 @@ def test_nothing_to_say_nothing_to_commit():
     with Harness(counting()) as harness:
         harness.send(VIEWS, View("a"))
         harness.run()
-        before = harness.workers[0].agent.commits
+        before = harness.workers[0].loop.commits
         harness.advance(60)
-        assert harness.workers[0].agent.commits == before
+        assert harness.workers[0].loop.commits == before

@@ -21,7 +21,7 @@ from streamkit.runtime.watch import Watch, watching
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from streamkit.task.ingest import FetchedIntake
 from streamkit.task.task import Life, Restored, Task
 from streamkit.testing import Harness
@@ -145,7 +145,7 @@ def test_a_timer_is_not_to_blame_for_others_of_the_same_time() -> None:
     """The windows of all keys end together."""
     rig = Rig()
     rig.in_hand = lambda now_s: Whereabouts(
-        "step", task=TaskId("stage", 0), store="sums", timer=Timer(b"%d" % (now_s // 2), 60_000, b"")
+        "step", task=TaskId("stage", 0), store="sums", timer=StoredTimer(b"%d" % (now_s // 2), 60_000, b"")
     )
     rig.look_until(LIMIT_S + 3)
     assert rig.group.left == 1
@@ -222,9 +222,9 @@ def slow(seconds: dict[str, float], ran: list[str]) -> sk.Pipeline:
 def watch_over(harness: Harness, ended: list[bool]) -> None:
     """What the thread does in life."""
     worker = harness.workers[0]
-    assert worker.agent is not None
+    assert worker.loop is not None
 
-    over = harness._loop.create_task(watched(worker.agent.watch, worker.name), context=in_process(None))
+    over = harness._loop.create_task(watched(worker.loop.watch, worker.name), context=in_process(None))
     over.add_done_callback(lambda task: ended.append(not task.cancelled()))
 
 
@@ -281,8 +281,8 @@ def test_a_record_that_was_handed_over_is_found_by_its_place_in_the_topic() -> N
     with Harness(pipeline, partitions=1, processing_max_s=LIMIT_S) as harness:
         harness.run()
         watch_over(harness, [])
-        assert harness.workers[0].agent is not None
-        assert harness.workers[0].agent.local_partitions == 1
+        assert harness.workers[0].loop is not None
+        assert harness.workers[0].loop.local_partitions == 1
         harness.send(WORDS, "fine", "stuck", "good")
         harness.run()
         assert sorted(harness.read(LENGTHS)) == [4, 4]

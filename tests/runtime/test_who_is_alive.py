@@ -21,21 +21,21 @@ def pages() -> Harness:
 
 
 def tasks_of(harness: Harness, worker: int) -> set[TaskId]:
-    agent = harness.workers[worker].agent
-    assert agent is not None
-    return set(agent.roster.tasks)
+    loop = harness.workers[worker].loop
+    assert loop is not None
+    return set(loop.roster.tasks)
 
 
 def generation(harness: Harness, worker: int) -> int:
-    agent = harness.workers[worker].agent
-    assert agent is not None
-    return agent.roster.assignment.member.generation
+    loop = harness.workers[worker].loop
+    assert loop is not None
+    return loop.roster.assignment.member.generation
 
 
 def is_restoring(harness: Harness, worker: int) -> bool:
-    agent = harness.workers[worker].agent
-    assert agent is not None
-    return agent.roster.restoring
+    loop = harness.workers[worker].loop
+    assert loop is not None
+    return loop.roster.restoring
 
 
 def tasks_that_move_to_a_second_worker() -> set[TaskId]:

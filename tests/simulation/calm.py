@@ -1,14 +1,14 @@
 """calm: when a worker is at rest, so that what it holds can be compared with what the broker has."""
 
-from streamkit.runtime.agent import Agent
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.pulse import is_at_rest
 from streamkit.task.task import Life
 from streamkit.testing.memory.groups import Group
 
 
-def is_calm(agent: Agent, group: Group) -> bool:
+def is_calm(loop: WorkerLoop, group: Group) -> bool:
     """Whether a worker has nothing to do and has heard of everything that it did."""
-    roster = agent.roster
+    roster = loop.roster
     if not roster.joined or roster.restoring or roster.assignment.member.generation != group.generation:
         return False
     return all(

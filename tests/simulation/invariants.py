@@ -15,7 +15,7 @@ from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.task.align import decode_clock
 from streamkit.task.task import CLOCK, Task
-from streamkit.testing.memory.partition import MemoryPartition, Outcome, StoredBatch
+from streamkit.testing.memory.partition import MemoryPartition, StoredBatch, TransactionOutcome
 from tests.simulation import reference
 from tests.simulation.network import AuditedTransactions
 from tests.simulation.pipelines import Event
@@ -136,7 +136,7 @@ def commits(world: World, partition: MemoryPartition) -> list[tuple[int, CommitR
         (offset, CommitRecord.decode(raw[1]), raw)
         for offset, raw in sorted(history.items())
         if raw[0] == COMMIT_KEY and raw[1] is not None and raw[2] is not None
-        if raw[2].outcome is Outcome.COMMITTED
+        if raw[2].outcome is TransactionOutcome.COMMITTED
     ]
 
 
@@ -250,7 +250,7 @@ def fold(history: Mapping[int, RawRecord], end: int) -> dict[bytes, bytes]:
     for offset, (key, value, transaction) in sorted(history.items(), key=lambda item: item[0]):
         if offset >= end or key is None:
             continue
-        if transaction is not None and transaction.outcome is not Outcome.COMMITTED:
+        if transaction is not None and transaction.outcome is not TransactionOutcome.COMMITTED:
             continue
         if value is None:
             state.pop(key, None)
@@ -265,7 +265,7 @@ def changed_behind(history: Mapping[int, RawRecord], offset: int) -> set[bytes]:
         key
         for at, (key, _, transaction) in history.items()
         if at >= offset and key is not None
-        if transaction is None or transaction.outcome is Outcome.COMMITTED
+        if transaction is None or transaction.outcome is TransactionOutcome.COMMITTED
     }
 
 
@@ -273,9 +273,9 @@ def check_state(world: World) -> Iterable[str]:
     """I7: the live state of every running task is the fold of its changelog, and every task has one owner."""
     owners: dict[TaskId, str] = {}
     for worker in world.workers:
-        if worker.agent is None:
+        if worker.loop is None:
             continue
-        for task_id, task in worker.agent.roster.tasks.items():
+        for task_id, task in worker.loop.roster.tasks.items():
             if task_id in owners:
                 yield f"I8: {task_id} runs on {owners[task_id]} and {worker.name}"
             owners[task_id] = worker.name
@@ -319,9 +319,9 @@ def check_disks(world: World) -> Iterable[str]:
 def check_open(world: World) -> Iterable[str]:
     """I14: a worker at rest holds the stores of its tasks open, and no other."""
     for worker in world.workers:
-        if worker.agent is None:
+        if worker.loop is None:
             continue
-        tasks = worker.agent.roster.tasks
+        tasks = worker.loop.roster.tasks
         held = sorted(name for name, store in worker.disk._holders.items() if store.is_open)
         guests = sum(store.is_open for store in worker.disk._guests)
         if guests or held != sorted(f"{task.stage}-{task.partition}" for task in tasks):

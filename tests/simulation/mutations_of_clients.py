@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from streamkit.kafka import assignor
-from streamkit.kafka.assignor import Claim, Decision
+from streamkit.kafka.assignor import Claim, MemberShare
 from streamkit.kafka.ports import StageTasks
 from streamkit.model.commit import Commit
 from streamkit.runtime import assign
@@ -109,7 +109,7 @@ def open_transactions_are_read_past(patch: Any) -> None:
 def tasks_for_anybody(patch: Any) -> None:
     """The assignor gives tasks to members that do not know them."""
 
-    def broken(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> dict[str, Decision]:
+    def broken(stages: Sequence[StageTasks], members: Mapping[str, Claim]) -> dict[str, MemberShare]:
         claims = {name: msgspec.structs.replace(each, knows=None) for name, each in members.items()}
         return assignor.decide(stages, claims)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen, TransactionState
+from streamkit.kafka.transaction_port import LastTransaction, LeftOpen, Producer, TransactionState
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.retire import Note, Retirement, _Retiring
 from streamkit.runtime.writer_names import WriterNames
@@ -88,7 +88,7 @@ def positions_not_looked_at(patch: Any) -> None:
 
     async def broken(
         self: MemoryEndings,
-        producer: Identity,
+        producer: Producer,
         partitions: Iterable[TopicPartition],
         group: str,
         inputs: Iterable[TopicPartition],

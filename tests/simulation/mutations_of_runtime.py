@@ -7,8 +7,8 @@ from streamkit.errors import DataRefused
 from streamkit.model.commit import Commit
 from streamkit.model.records import FetchedBatch
 from streamkit.runtime import agree, assign, lost, restore, tail
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.commit import Committer
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.restore import Restoring
@@ -21,7 +21,7 @@ from streamkit.task.chain import RecordFailed
 from streamkit.task.emit import Outbox
 from streamkit.task.failures import Failures, Verdict
 from streamkit.task.ingest import FetchedIntake, Intake
-from streamkit.task.span_end import FrozenSpan
+from streamkit.task.span_end import SpanCommit
 from streamkit.task.task import Task
 from streamkit.testing.memory.batch import MemoryBatch
 
@@ -63,16 +63,16 @@ def restore_end_before_the_fence(patch: Any) -> None:
 
 def generation_kept_in_doubt(patch: Any) -> None:
     """Without a transaction, positions of a commit in doubt may arrive behind those of a later one."""
-    recover = Agent._recover
+    recover = WorkerLoop._recover
 
-    async def broken(self: Agent) -> None:
+    async def broken(self: WorkerLoop) -> None:
         self._is_transactional = True
         await recover(self)
 
     async def nothing(_self: OutputTopics) -> bool:
         return False  # to ask takes time in which late positions arrive
 
-    patch(Agent, "_recover", broken)
+    patch(WorkerLoop, "_recover", broken)
     patch(OutputTopics, "look_again", nothing)
 
 
@@ -213,7 +213,7 @@ def landed_before_the_commit(patch: Any) -> None:
     """A span counts as committed while its commit is in flight."""
     write = Committer._write
 
-    async def broken(self: Committer, span: FrozenSpan) -> None:
+    async def broken(self: Committer, span: SpanCommit) -> None:
         for part in span.parts:
             part.task.landed(part.positions, part.clock, part.span)
         await write(self, span)
@@ -328,10 +328,10 @@ def empty_changelog_believed(patch: Any) -> None:
 def refused_data_is_tried_again(patch: Any) -> None:
     """A commit that the broker refuses is made again, as it was."""
 
-    async def broken(self: Agent, _refused: DataRefused) -> None:
+    async def broken(self: WorkerLoop, _refused: DataRefused) -> None:
         await self._recover()
 
-    patch(Agent, "_narrow", broken)
+    patch(WorkerLoop, "_narrow", broken)
 
 
 def another_record_is_condemned(patch: Any) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.commit import Committer
 from streamkit.runtime.local import HandedIntake, LocalShuffles
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.task.ingest import Intake
 
 
@@ -16,10 +16,10 @@ def handed_over_on_rewind(patch: Any) -> None:
 def committed_before_they_are_run(patch: Any) -> None:
     """A commit does not wait for what was handed over."""
 
-    async def broken(self: Agent) -> None:
+    async def broken(self: WorkerLoop) -> None:
         pass
 
-    patch(Agent, "_run_handed", broken)
+    patch(WorkerLoop, "_run_handed", broken)
 
 
 def topics_are_overtaken(patch: Any) -> None:

@@ -9,8 +9,8 @@ from streamkit.model.signal import Watermark
 from streamkit.progress import task_clock
 from streamkit.progress.channels import Channels, Status
 from streamkit.progress.task_clock import ClockState, StepTimers, TaskClock
-from streamkit.runtime import agent as agent_module
-from streamkit.state.timers import Timer, TimerCells
+from streamkit.runtime import loop as loop_module
+from streamkit.state.timers import StoredTimer, TimerCells
 from streamkit.task import task as task_module
 from streamkit.task.clocks import Clocks
 from streamkit.task.span_end import SpanEnd
@@ -91,7 +91,7 @@ def fired_timers_not_removed(patch: Any) -> None:
     """A timer that has fired is still there after a restart."""
     pop = TimerCells.pop_due
 
-    def broken(self: TimerCells, up_to: int) -> Timer | None:
+    def broken(self: TimerCells, up_to: int) -> StoredTimer | None:
         before = dict(self._dirty)
         timer = pop(self, up_to)
         if timer is not None:
@@ -143,7 +143,7 @@ def announced_before_it_is_told(patch: Any) -> None:
 
 def intervals_by_the_wall_clock(patch: Any) -> None:
     """Whoever sets the clock on the wall back makes everything wait that long."""
-    patch(agent_module, "clocks_of", lambda wall_ms, _elapsed_ms: Clocks(wall_ms, wall_ms))
+    patch(loop_module, "clocks_of", lambda wall_ms, _elapsed_ms: Clocks(wall_ms, wall_ms))
 
 
 def wakes_without_a_word(patch: Any) -> None:

@@ -11,7 +11,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import MemoryLog
 from streamkit.testing.memory.batch import Draft
-from streamkit.testing.memory.partition import Outcome
+from streamkit.testing.memory.partition import TransactionOutcome
 from streamkit.testing.memory.writer import MemoryWriter
 from tests.simulation.pipelines import Event, Out
 from tests.simulation.scenario import Growth, Load, stream
@@ -97,7 +97,7 @@ class Outside:
         transactions.produce(writer_id, epoch, at, batch, self._loop.time())
         await asyncio.sleep(self._chance.random() * GHOST_S_MAX)
         self._broker.tick(self._loop.time())
-        transactions.end(writer_id, epoch, self._loop.time(), Outcome.ABORTED)
+        transactions.end(writer_id, epoch, self._loop.time(), TransactionOutcome.ABORTED)
 
     def _fill(self, batch: object, load: Load) -> None:
         encode = value_codec(Event).encode

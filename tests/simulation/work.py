@@ -28,9 +28,9 @@ class Labour:
 
     async def watch_over(self, worker: Worker, life: Life, process: str) -> None:
         """What the thread beside a worker's event loop does in life."""
-        assert life.agent is not None
+        assert life.loop is not None
 
-        await watched(life.agent.watch, process)
+        await watched(life.loop.watch, process)
         if worker.life is life:
             self._world.trace.count("ended by its watch")
             life.watching = None  # or its end would end us

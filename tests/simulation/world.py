@@ -6,9 +6,9 @@ from random import Random
 
 from streamkit.errors import Bug, IncompatiblePlan, Misconfigured, StreamkitError
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.agent import Agent
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
+from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.persist import Storage
 from streamkit.state.budget import MemoryBudget
 from streamkit.state.memory import MemoryStores
@@ -75,7 +75,7 @@ class Life:
         self.stores = LifeStores(disk)
         chance = stream(scenario.seed, f"disk of {network.name}")
         self.disk = VirtualDisk(lambda: chance.random() * scenario.disk_delay_s_max)
-        self.agent: Agent | None = None
+        self.loop: WorkerLoop | None = None
         self.work: asyncio.Task[None] | None = None
         self.watching: asyncio.Task[None] | None = None
         self.is_stopping = False
@@ -127,8 +127,8 @@ class Worker:
         self.known_as.add(member_id)
 
     @property
-    def agent(self) -> Agent | None:
-        return None if self.life is None else self.life.agent
+    def loop(self) -> WorkerLoop | None:
+        return None if self.life is None else self.life.loop
 
 
 class World:
@@ -209,7 +209,7 @@ class World:
     async def _live(self, worker: Worker, life: Life, name: str) -> None:
         settings = self.scenario.settings
         try:
-            life.agent = await assemble(
+            life.loop = await assemble(
                 self.plan if life.is_new_version else self.first_plan,
                 settings,
                 life.log,
@@ -220,7 +220,7 @@ class World:
             if self.on_start is not None:
                 beside = self.on_start(worker, life, name)
                 life.watching = asyncio.create_task(beside, context=in_process(None))
-            is_grown = not life.is_stopping and await self._run(life.agent, life)
+            is_grown = not life.is_stopping and await self._run(life.loop, life)
             life.end_watch()
             if not life.stores.is_dead:
                 self.trace.note(worker.name, "stopped")
@@ -253,11 +253,11 @@ class World:
         if worker.life is None:
             self.start(worker)
 
-    async def _run(self, agent: Agent, life: Life) -> bool:
-        """Run an agent to its end; whether it ended because a source has grown."""
+    async def _run(self, loop: WorkerLoop, life: Life) -> bool:
+        """Run a worker loop to its end; whether it ended because a source has grown."""
         if self.scenario.growths:
-            return await run_until_grown(agent, life.log.admin(), look_s=LOOK_S)
-        await agent.run()
+            return await run_until_grown(loop, life.log.admin(), look_s=LOOK_S)
+        await loop.run()
         return False
 
     def kill(self, worker: Worker) -> bool:
@@ -280,8 +280,8 @@ class World:
             return False
         self.trace.note(worker.name, "is told to stop")
         life.is_stopping = True
-        if life.agent is not None:
-            life.agent.stop()
+        if life.loop is not None:
+            life.loop.stop()
         return True
 
     def move(self, worker: Worker, chance: Random) -> None:
@@ -328,7 +328,7 @@ class World:
             return f"the group is {group.phase.value} with {len(group.members)} members for {len(living)} workers"
         for worker in living:
             life = worker.life
-            if life is None or life.agent is None or life.disk.is_busy or not is_calm(life.agent, group):
+            if life is None or life.loop is None or life.disk.is_busy or not is_calm(life.loop, group):
                 return f"{worker.name} is busy"
         return None
 

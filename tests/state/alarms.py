@@ -5,7 +5,7 @@ from streamkit.state.memory import MemoryStores
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStores
 from streamkit.state.task_state import TaskState
-from streamkit.state.timers import Timer, TimerCells
+from streamkit.state.timers import StoredTimer, TimerCells
 
 MIB = 1024 * 1024
 EVENT = StoreSpec("alarms.event_timers", "event_timers", bool)
@@ -23,7 +23,7 @@ def commit(state: TaskState) -> None:
     state.committed(state.freeze(), state.changelog_offset + 1)
 
 
-def pop_all(cells: TimerCells, up_to: int = MAX_TIME) -> list[Timer]:
+def pop_all(cells: TimerCells, up_to: int = MAX_TIME) -> list[StoredTimer]:
     popped = []
     while (timer := cells.pop_due(up_to)) is not None:
         popped.append(timer)

@@ -6,7 +6,7 @@ from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.state import timers as module
 from streamkit.state.keys import COMMIT_KEY, TIMERS_PREFIX
 from streamkit.state.rocks import RocksStores
-from streamkit.state.timers import LOADED_AT_ONCE, NEAR_MAX, Timer, TimerCells
+from streamkit.state.timers import LOADED_AT_ONCE, NEAR_MAX, StoredTimer, TimerCells
 from tests.state.alarms import COUNTS, EVENT, MIB, PROCESSING, commit, new_state, pop_all
 
 
@@ -29,20 +29,20 @@ def test_timers_come_due_in_the_order_of_their_time(cells: TimerCells) -> None:
     assert cells.next_due == 10
     assert [timer.time for timer in pop_all(cells, 20)] == [10, 20]
     assert (cells.next_due, pop_all(cells, 29)) == (30, [])
-    assert pop_all(cells, 30) == [Timer(b"k", 30, b"")]
+    assert pop_all(cells, 30) == [StoredTimer(b"k", 30, b"")]
     assert cells.next_due == MAX_TIME
 
 
 def test_a_timer_that_was_set_before_anybody_looked_is_found_at_the_first_look(cells: TimerCells) -> None:
     cells.add(b"k", 10)
     assert cells.next_due <= 10
-    assert cells.pop_due(10) == Timer(b"k", 10, b"")
+    assert cells.pop_due(10) == StoredTimer(b"k", 10, b"")
 
 
 def test_the_same_timer_twice_is_one_and_another_namespace_is_another(cells: TimerCells) -> None:
     for namespace in (b"", b"w", b"", b"w"):
         cells.add(b"k", 10, namespace)
-    assert pop_all(cells) == [Timer(b"k", 10, b""), Timer(b"k", 10, b"w")]
+    assert pop_all(cells) == [StoredTimer(b"k", 10, b""), StoredTimer(b"k", 10, b"w")]
 
 
 def test_a_removed_timer_does_not_come_due_and_may_be_set_again(cells: TimerCells) -> None:
@@ -53,13 +53,13 @@ def test_a_removed_timer_does_not_come_due_and_may_be_set_again(cells: TimerCell
     cells.add(b"k", 10)
     cells.remove(b"k", 10)
     cells.add(b"k", 10)
-    assert pop_all(cells) == [Timer(b"k", 10, b"")]
+    assert pop_all(cells) == [StoredTimer(b"k", 10, b"")]
 
 
 def test_a_timer_of_the_past_that_is_set_while_others_are_popped_comes_next(cells: TimerCells) -> None:
     cells.add(b"k", 10)
     cells.add(b"k", 20)
-    assert cells.pop_due(20) == Timer(b"k", 10, b"")
+    assert cells.pop_due(20) == StoredTimer(b"k", 10, b"")
     cells.add(b"k", 5)
     assert cells.next_due == 5
     assert [timer.time for timer in pop_all(cells, 20)] == [5, 20]
@@ -71,7 +71,7 @@ def test_every_time_can_be_set(cells: TimerCells, time: int) -> None:
     assert cells.next_due <= time
     if time > MIN_TIME:
         assert cells.pop_due(time - 1) is None
-    assert cells.pop_due(time) == Timer(b"k", time, b"")
+    assert cells.pop_due(time) == StoredTimer(b"k", time, b"")
 
 
 @pytest.mark.parametrize("time", [MIN_TIME - 1, MAX_TIME + 1])
@@ -99,7 +99,7 @@ def test_keys_and_namespaces_come_back_as_they_were(key: bytes, namespace: bytes
     state.timer_cells(EVENT).add(key, 10, namespace)
     commit(state)
     state.drop()
-    assert pop_all(state.timer_cells(EVENT)) == [Timer(key, 10, namespace)]
+    assert pop_all(state.timer_cells(EVENT)) == [StoredTimer(key, 10, namespace)]
 
 
 def test_a_key_and_its_namespace_never_look_like_another_pair(cells: TimerCells) -> None:
@@ -120,7 +120,7 @@ def test_only_what_changed_is_frozen_and_a_fired_timer_leaves_a_tombstone() -> N
     assert all(row.startswith(TIMERS_PREFIX) for row in first)
     cells.add(b"k", 20)
     assert state.freeze() == {}
-    assert cells.pop_due(10) == Timer(b"k", 10, b"")
+    assert cells.pop_due(10) == StoredTimer(b"k", 10, b"")
     assert list(state.freeze().items()) == [(min(first), None)]
 
 
@@ -136,8 +136,8 @@ def test_the_timers_of_two_clocks_do_not_mix_with_each_other_or_with_state(tiny:
     state.committed(rows, 1)
     state.write_pending()
     state.drop()
-    assert pop_all(event) == [Timer(b"e", time, b"") for time in range(6)]
-    assert pop_all(processing) == [Timer(b"p", time, b"") for time in range(6)]
+    assert pop_all(event) == [StoredTimer(b"e", time, b"") for time in range(6)]
+    assert pop_all(processing) == [StoredTimer(b"p", time, b"") for time in range(6)]
     assert state.value_cells(COUNTS).get(b"3") == 3
 
 
@@ -167,7 +167,7 @@ def test_a_first_look_at_many_timers_of_one_span_keeps_the_next_ones_only(
     cells = state.timer_cells(EVENT)
     for time in range(9):
         cells.add(b"k", time)
-    assert cells.pop_due(0) == Timer(b"k", 0, b"")
+    assert cells.pop_due(0) == StoredTimer(b"k", 0, b"")
     if is_committed:
         commit(state)  # what it changed is not in memory any more for being changed
     assert cells.near() <= module.NEAR_MAX
@@ -185,7 +185,7 @@ def test_a_dropped_span_brings_back_what_fired_and_forgets_what_was_set() -> Non
     cells.add(b"k", 7)
     state.drop()
     assert cells.next_due == MIN_TIME  # nobody has looked
-    assert pop_all(cells) == [Timer(b"k", 10, b"")]
+    assert pop_all(cells) == [StoredTimer(b"k", 10, b"")]
 
 
 def test_a_timer_that_fires_in_one_span_stays_fired_in_the_next(tiny: None) -> None:
@@ -228,7 +228,7 @@ def test_setting_and_cancelling_for_ever_does_not_fill_the_memory(monkeypatch: p
         assert len(cells._near) <= 101
         if time % 100 == 0:
             commit(state)
-    assert pop_all(cells) == [Timer(b"last", MAX_TIME, b"")]
+    assert pop_all(cells) == [StoredTimer(b"last", MAX_TIME, b"")]
 
 
 def test_very_many_timers_are_not_all_in_memory(tmp_path: Path) -> None:

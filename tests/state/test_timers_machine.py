@@ -16,7 +16,7 @@ from streamkit.state import timers as module
 from streamkit.state.memory import MemoryStores
 from streamkit.state.rocks import RocksStores
 from streamkit.state.store import StateStores
-from streamkit.state.timers import Timer
+from streamkit.state.timers import StoredTimer
 from tests.state.alarms import EVENT, MIB, PROCESSING, new_state
 
 KEYS = [b"", b"a", b"ab", b"abc", b"b"]
@@ -36,7 +36,7 @@ changes = st.lists(
     min_size=2,
     max_size=14,
 )
-Model = list[set[Timer]]
+Model = list[set[StoredTimer]]
 
 
 class TimersMachine(RuleBasedStateMachine):
@@ -66,7 +66,7 @@ class TimersMachine(RuleBasedStateMachine):
 
     def process(self, changes: Changes) -> None:
         for name, step, key, time, namespace in changes:
-            cells, model, timer = self.cells[step], self.current[step], Timer(key, time, namespace)
+            cells, model, timer = self.cells[step], self.current[step], StoredTimer(key, time, namespace)
             match name:
                 case "add":
                     cells.add(*timer)

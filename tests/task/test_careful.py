@@ -86,7 +86,7 @@ def test_a_record_that_fails_costs_about_what_a_record_costs(
 def test_a_task_trusts_its_records_again_after_a_while(monkeypatch):
     monkeypatch.setattr(careful, "CALM_AFTER", 20)
     with Harness(refusing(Refusing()), partitions=1) as harness:
-        tasks = harness.workers[0].agent.roster.tasks.values()
+        tasks = harness.workers[0].loop.roster.tasks.values()
         harness.send(VIEWS, View("a", "bad"))
         harness.run()
         assert [task.careful is not None for task in tasks] == [False, True]

@@ -9,7 +9,7 @@ from streamkit.model.commit import Guarantee
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions, ShufflePartitions, kafka_partition
 from streamkit.operators.fused import fuse_push
-from streamkit.operators.step import Code
+from streamkit.operators.step import Statements
 from streamkit.task.emit import CLOCKS_MS, Outbox
 from streamkit.task.limits import TopicLimits
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -41,7 +41,7 @@ def timestamps(outbox: Outbox) -> list[int]:
 
 def appender(outbox: Outbox, partition_of: Any, partitions: int) -> Any:
     """The statements of an output as a function of key, value and timestamp."""
-    names = Code("", ("out_key, data = key, value",), {})
+    names = Statements("", ("out_key, data = key, value",), {})
     return fuse_push([names, outbox.append_code("out", partition_of, partitions)], None)
 
 

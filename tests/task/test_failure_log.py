@@ -22,9 +22,9 @@ MORE = "more failed in the same step"
 
 
 def metric(harness: Harness, name: str) -> float:
-    agent = harness.workers[0].agent
-    assert agent is not None
-    metrics = WorkerMetrics(lambda: worker_status(agent, "p", harness.now_ms))
+    loop = harness.workers[0].loop
+    assert loop is not None
+    metrics = WorkerMetrics(lambda: worker_status(loop, "p", harness.now_ms))
     return sum(sample.value for each in metrics.collect() for sample in each.samples if sample.name == name)
 
 

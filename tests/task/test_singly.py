@@ -160,9 +160,9 @@ def test_a_policy_to_fail_stops_the_task_at_a_condemned_result_without_running_i
         watch_over(harness, [])
         harness.advance(100 * LIMIT_S)
         assert harness.read(LENGTHS) == []
-        agent = harness.workers[0].agent
-        assert agent is not None
-        assert max(task.failures for task in agent.roster.tasks.values()) > 1
+        loop = harness.workers[0].loop
+        assert loop is not None
+        assert max(task.failures for task in loop.roster.tasks.values()) > 1
     assert ran.count("stuck") == 2
 
 

@@ -37,9 +37,9 @@ def windowed() -> sk.Pipeline:
 
 
 def status_of(harness: Harness) -> WorkerStatus:
-    agent = harness.workers[0].agent
-    assert agent is not None
-    return worker_status(agent, "windowed", harness.now_ms)
+    loop = harness.workers[0].loop
+    assert loop is not None
+    return worker_status(loop, "windowed", harness.now_ms)
 
 
 def total(status: WorkerStatus, what: str) -> int:
@@ -108,20 +108,20 @@ def test_metrics_are_served_on_the_loopback_address_until_they_are_stopped() -> 
 def test_a_port_that_is_taken_is_said_with_a_hint() -> None:
     port = free_port()
     with Harness(windowed(), partitions=1) as harness:
-        agent = harness.workers[0].agent
-        assert agent is not None
+        loop = harness.workers[0].loop
+        assert loop is not None
         settings = Settings(metrics_port=port)
         with (
-            metrics_of(agent, "windowed", settings),
+            metrics_of(loop, "windowed", settings),
             pytest.raises(Misconfigured, match=f"port {port}"),
-            metrics_of(agent, "windowed", settings),
+            metrics_of(loop, "windowed", settings),
         ):
             pass
 
 
 def test_without_a_port_nobody_listens() -> None:
     with Harness(windowed(), partitions=1) as harness:
-        agent = harness.workers[0].agent
-        assert agent is not None
-        with metrics_of(agent, "windowed", Settings()):
+        loop = harness.workers[0].loop
+        assert loop is not None
+        with metrics_of(loop, "windowed", Settings()):
             pass

@@ -15,8 +15,8 @@ from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import Fate, MemoryBroker, MemoryLog, Network, NoReply
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.groups import Phase
-from streamkit.testing.memory.partition import Outcome
-from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.partition import TransactionOutcome
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 from streamkit.testing.memory.writer import MemoryWriter
 from streamkit.testing.virtual_time import run
 
@@ -39,7 +39,7 @@ def broker() -> MemoryBroker:
     return made
 
 
-def refusal(act: Callable[[], object]) -> Code:
+def refusal(act: Callable[[], object]) -> ErrorCode:
     with pytest.raises(Refused) as caught:
         act()
     return caught.value.code
@@ -66,7 +66,7 @@ def test_the_epoch_rises_at_each_end(broker: MemoryBroker) -> None:
     tx.produce("w", 0, P, batch(b"a"), 0)
     assert tx.end("w", 0, 0) == 1
     tx.produce("w", 1, P, batch(b"b"), 0)
-    assert tx.end("w", 1, 0, Outcome.ABORTED) == 2
+    assert tx.end("w", 1, 0, TransactionOutcome.ABORTED) == 2
     assert visible(broker) == [b"a"]
     assert visible(broker, committed=False) == [b"a", b"b"]
     assert broker.topics.partition(P).end_offset == 4
@@ -86,7 +86,7 @@ def test_the_same_end_again_is_answered_as_the_first_time(broker: MemoryBroker) 
     tx.init("w", 60)
     tx.produce("w", 0, P, batch(b"a"), 0)
     assert (tx.end("w", 0, 0), tx.end("w", 0, 0)) == (1, 1)
-    assert refusal(lambda: tx.end("w", 0, 0, Outcome.ABORTED)) is Code.INVALID_TXN_STATE
+    assert refusal(lambda: tx.end("w", 0, 0, TransactionOutcome.ABORTED)) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_late_end_can_not_touch_the_next_transaction(broker: MemoryBroker) -> None:
@@ -95,7 +95,7 @@ def test_a_late_end_can_not_touch_the_next_transaction(broker: MemoryBroker) -> 
     tx.produce("w", 0, P, batch(b"a"), 0)
     tx.end("w", 0, 0)
     tx.produce("w", 1, P, batch(b"half"), 0)
-    assert refusal(lambda: tx.end("w", 0, 0)) is Code.PRODUCER_FENCED
+    assert refusal(lambda: tx.end("w", 0, 0)) is ErrorCode.PRODUCER_FENCED
     assert visible(broker) == [b"a"]
 
 
@@ -104,23 +104,23 @@ def test_a_late_produce_of_an_ended_transaction_is_refused(broker: MemoryBroker)
     tx.init("w", 60)
     tx.produce("w", 0, P, batch(b"a"), 0)
     tx.end("w", 0, 0)
-    assert refusal(lambda: tx.produce("w", 0, P, batch(b"late"), 0)) is Code.INVALID_PRODUCER_EPOCH
+    assert refusal(lambda: tx.produce("w", 0, P, batch(b"late"), 0)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_nothing_can_be_committed_before_something_was_written(broker: MemoryBroker) -> None:
     tx = broker.transactions
     tx.init("w", 60)
-    assert refusal(lambda: tx.end("w", 0, 0)) is Code.INVALID_TXN_STATE
-    assert tx.end("w", 0, 0, Outcome.ABORTED) == 1
+    assert refusal(lambda: tx.end("w", 0, 0)) is ErrorCode.INVALID_TXN_STATE
+    assert tx.end("w", 0, 0, TransactionOutcome.ABORTED) == 1
 
 
 def test_a_zombie_is_refused_everything(broker: MemoryBroker) -> None:
     tx, member = broker.transactions, Member("g", join(broker), 1)
     tx.init("w", 60)
     tx.init("w", 60)
-    assert refusal(lambda: tx.produce("w", 0, P, batch(b"a"), 0)) is Code.INVALID_PRODUCER_EPOCH
-    assert refusal(lambda: tx.add_positions("w", 0, member, {P: 1}, 0)) is Code.INVALID_PRODUCER_EPOCH
-    assert refusal(lambda: tx.end("w", 0, 0)) is Code.PRODUCER_FENCED
+    assert refusal(lambda: tx.produce("w", 0, P, batch(b"a"), 0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(lambda: tx.add_positions("w", 0, member, {P: 1}, 0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(lambda: tx.end("w", 0, 0)) is ErrorCode.PRODUCER_FENCED
     assert tx.open_count() == 0
 
 
@@ -133,8 +133,8 @@ def test_a_transaction_that_lasts_too_long_is_aborted(broker: MemoryBroker) -> N
     assert broker.deadline == 6
     broker.tick(6)
     assert broker.topics.partition(P).stable_offset == 2
-    assert refusal(lambda: tx.produce("w", 0, P, batch(b"b"), 6)) is Code.INVALID_PRODUCER_EPOCH
-    assert refusal(lambda: tx.end("w", 0, 6)) is Code.INVALID_TXN_STATE
+    assert refusal(lambda: tx.produce("w", 0, P, batch(b"b"), 6)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(lambda: tx.end("w", 0, 6)) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_refused_batch_leaves_the_others_in_the_transaction_and_a_marker_in_its_own_place(
@@ -144,7 +144,7 @@ def test_a_refused_batch_leaves_the_others_in_the_transaction_and_a_marker_in_it
     tx = broker.transactions
     tx.init("w", 60)
     tx.produce("w", 0, P, batch(b"a"), 0)
-    assert refusal(lambda: tx.produce("w", 0, Q, batch(b"x" * 200), 0)) is Code.MESSAGE_TOO_LARGE
+    assert refusal(lambda: tx.produce("w", 0, Q, batch(b"x" * 200), 0)) is ErrorCode.MESSAGE_TOO_LARGE
     tx.init("w", 60)
     assert [broker.topics.partition(each).end_offset for each in (P, Q)] == [2, 1]
 
@@ -235,10 +235,10 @@ def test_a_round_puts_out_who_does_not_come_in_time(broker: MemoryBroker) -> Non
     for now in (5, 14, 23):  # it lives, but does not come
         broker.tick(now)
         beat = partial(group.heartbeat, Member("g", first, 1), now)
-        assert refusal(beat) is Code.REBALANCE_IN_PROGRESS
+        assert refusal(beat) is ErrorCode.REBALANCE_IN_PROGRESS
     broker.tick(31)
     assert (group.phase, group.generation, list(group.members)) == (Phase.STABLE, 2, ["v-2"])
-    assert refusal(lambda: group.heartbeat(Member("g", first, 1), 31)) is Code.UNKNOWN_MEMBER_ID
+    assert refusal(lambda: group.heartbeat(Member("g", first, 1), 31)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_session_ends_without_heartbeats(broker: MemoryBroker) -> None:
@@ -250,15 +250,15 @@ def test_a_session_ends_without_heartbeats(broker: MemoryBroker) -> None:
     assert group.members
     broker.tick(19)
     assert (group.members, group.phase) == ({}, Phase.EMPTY)
-    assert refusal(lambda: broker.groups.check(member)) is Code.UNKNOWN_MEMBER_ID
+    assert refusal(lambda: broker.groups.check(member)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_positions_of_another_generation_are_refused_and_begin_no_transaction(broker: MemoryBroker) -> None:
     member_id, tx = join(broker), broker.transactions
     tx.init("w", 60)
     for stale, code in (
-        (Member("g", member_id, 2), Code.ILLEGAL_GENERATION),
-        (Member("g", "x", 1), Code.UNKNOWN_MEMBER_ID),
+        (Member("g", member_id, 2), ErrorCode.ILLEGAL_GENERATION),
+        (Member("g", "x", 1), ErrorCode.UNKNOWN_MEMBER_ID),
     ):
         assert refusal(partial(tx.add_positions, "w", 0, stale, {P: 1}, 0)) is code
     assert tx.open_count() == 0

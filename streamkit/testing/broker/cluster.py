@@ -12,7 +12,7 @@ from streamkit.testing.broker.node import NodeProcess, PortHold
 from streamkit.testing.broker.running import Broker
 from streamkit.testing.broker.settings import (
     HOST,
-    Node,
+    BrokerNode,
     Profile,
     jvm_flags,
     kafka_id,
@@ -105,17 +105,17 @@ class JvmCluster:
         """Wait until every node has ended by itself; False if one has not within the limit."""
         return all(process.wait(limit_s) for process in self._processes)
 
-    def _place(self, number: int, folder: Path) -> Node:
+    def _place(self, number: int, folder: Path) -> BrokerNode:
         """Choose where a node listens and lives."""
         secured = {protocol: self._hold_port() for protocol in self._wishes.protocols}
-        return Node(number, self._hold_port(), self._hold_port(), folder / f"node-{number}", secured)
+        return BrokerNode(number, self._hold_port(), self._hold_port(), folder / f"node-{number}", secured)
 
     def _hold_port(self) -> int:
         """Take a port for as long as the cluster lives."""
         self._holds.append(PortHold())
         return self._holds[-1].port
 
-    def _prepare(self, kafka: Kafka, node: Node) -> NodeProcess:
+    def _prepare(self, kafka: Kafka, node: BrokerNode) -> NodeProcess:
         """Write a node's files and say how to start it."""
         settings = kafka_settings(node, self.nodes, self._wishes.profile, self._wishes.extra)
         write_node(node, settings, self._cluster_id, kafka.checkpoint)

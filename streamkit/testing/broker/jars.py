@@ -20,7 +20,7 @@ MAVEN_LIMIT_S = 600.0  # some 45 MB through a slow registry
 LOCK_LIMIT_S = 900.0  # another run may be inside Maven and then the warm-up
 DETAIL_LINES = 15
 
-Progress = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def kafka_version() -> str:
@@ -59,7 +59,7 @@ def missing() -> str | None:
     return None
 
 
-def fetch_jars(progress: Progress) -> Path:
+def fetch_jars(progress: Say) -> Path:
     """Return the folder with Kafka's jars, filled at the first call; call it under `cache_lock`."""
     jars = cache_folder() / "jars"
     if jars.is_dir():
@@ -79,7 +79,7 @@ def fetch_jars(progress: Progress) -> Path:
 
 
 @contextlib.contextmanager
-def cache_lock(progress: Progress) -> Iterator[None]:
+def cache_lock(progress: Say) -> Iterator[None]:
     """Let one process at a time fill the cache; the lock ends with its holder, however that ends."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamkit.errors import Bug, Misconfigured
 from streamkit.testing.broker import watch
-from streamkit.testing.broker.settings import HOST, Node
+from streamkit.testing.broker.settings import HOST, BrokerNode
 
 TAIL_LINES = 15
 EXIT_LIMIT_S = 20.0  # SIGKILL acts at once; a machine short of CPU may still take seconds to reap
@@ -41,7 +41,7 @@ class NodeProcess:
     Neither the JVM nor its watch is in the terminal's process group, so Ctrl-C reaches the owner alone.
     """
 
-    def __init__(self, node: Node, command: list[str], discard: Path) -> None:
+    def __init__(self, node: BrokerNode, command: list[str], discard: Path) -> None:
         self.node = node
         self.pid: int | None = None
         self._command = command

@@ -31,7 +31,7 @@ GUARDED = {
 _KEY_STORE = "key-store.pem"
 
 
-class Identity(NamedTuple):
+class KeyPair(NamedTuple):
     """A key, and the certificate that proves it to whoever trusts it."""
 
     certificate: Path
@@ -42,8 +42,8 @@ class SecuredBroker(NamedTuple):
     """A running broker by its addresses, one per security protocol, and what a client needs for them."""
 
     addresses: dict[str, str]
-    server: Identity
-    client: Identity
+    server: KeyPair
+    client: KeyPair
     username: str = USERNAME
 
 
@@ -76,12 +76,12 @@ def secured_broker(
         yield SecuredBroker(addresses, server, client)
 
 
-def make_identity(folder: Path, name: str) -> Identity:
+def make_identity(folder: Path, name: str) -> KeyPair:
     """Make a key and a self-signed certificate for this host, valid for two days."""
     openssl = shutil.which("openssl")
     if openssl is None:
         raise Misconfigured("there is no openssl in PATH to make a certificate", hint="Install OpenSSL.")
-    made = Identity(folder / f"{name}.pem", folder / f"{name}-key.pem")
+    made = KeyPair(folder / f"{name}.pem", folder / f"{name}-key.pem")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(made.key)]
     # Key usage is what Python 3.13 insists on in a certificate that is trusted by itself.
     extensions = [f"subjectAltName=IP:{HOST}", "keyUsage=critical,digitalSignature,keyCertSign"]

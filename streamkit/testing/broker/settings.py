@@ -26,7 +26,7 @@ TEST_SETTINGS = {
 FENCED_NOW_AND_THEN = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "2500"}
 
 
-class Node(NamedTuple):
+class BrokerNode(NamedTuple):
     """One node of a local cluster: where it listens and where it lives."""
 
     node_id: int
@@ -60,7 +60,7 @@ def kafka_id() -> str:
 
 
 def kafka_settings(
-    node: Node, nodes: Sequence[Node], profile: Profile, extra: Mapping[str, str]
+    node: BrokerNode, nodes: Sequence[BrokerNode], profile: Profile, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """Say how a node joins its cluster; `extra` has the last word."""
     replicas = min(len(nodes), 3)
@@ -106,7 +106,7 @@ def jvm_flags(nodes: int, profile: Profile) -> list[str]:
     return [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
-def write_node(node: Node, settings: Mapping[str, str], cluster_id: str, checkpoint: bytes) -> None:
+def write_node(node: BrokerNode, settings: Mapping[str, str], cluster_id: str, checkpoint: bytes) -> None:
     """Write what `kafka-storage format` would write, without a JVM.
 
     The checkpoint holds the feature levels of a new cluster. Without it Kafka starts too, but as an old

@@ -14,7 +14,7 @@ from pathlib import Path
 from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.testing.broker.cluster import JvmCluster, Kafka, Wishes
 from streamkit.testing.broker.jars import (
-    Progress,
+    Say,
     cache_folder,
     cache_lock,
     fetch_jars,
@@ -22,14 +22,14 @@ from streamkit.testing.broker.jars import (
     has_jars,
     missing,
 )
-from streamkit.testing.broker.settings import Node, kafka_id, kafka_settings
+from streamkit.testing.broker.settings import BrokerNode, kafka_id, kafka_settings
 from streamkit.testing.broker.wheels import INSTALL
 
 FORMAT_LIMIT_S = 120.0
 ARCHIVE_LIMIT_S = 120.0  # an orderly exit, then writing some 50 MB
 
 
-def prepare(progress: Progress) -> Kafka:
+def prepare(progress: Say) -> Kafka:
     """Return a Kafka that is ready to run; the first call on a machine takes some 20 seconds."""
     java = find_java()
     reason = missing()
@@ -72,7 +72,7 @@ def format_folder(kafka: Kafka, work: Path, *options: str) -> bytes:
 
     The options are those of `kafka-storage format`; users that it adds are in the checkpoint too.
     """
-    node = Node(1, 1, 2, work)  # nothing listens while formatting; any port will do
+    node = BrokerNode(1, 1, 2, work)  # nothing listens while formatting; any port will do
     settings = kafka_settings(node, [node], "test", {})
     node.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     arguments = ["format", "--cluster-id", kafka_id(), "--config", str(node.properties), *options]
@@ -95,7 +95,7 @@ def format_folder(kafka: Kafka, work: Path, *options: str) -> bytes:
     return made.read_bytes()
 
 
-def _ensure_archive(kafka: Kafka, archive: Path, progress: Progress) -> None:
+def _ensure_archive(kafka: Kafka, archive: Path, progress: Say) -> None:
     """Run a broker once and let the JVM write down its classes when it exits; an empty file says it failed."""
     if archive.exists():
         return

@@ -8,9 +8,9 @@ from streamkit.errors import Retry
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.model.topic_shape import TopicInfo, TopicSpec
+from streamkit.testing.memory.bell import wait_any
 from streamkit.testing.memory.client import Client
 from streamkit.testing.memory.partition import MemoryPartition
-from streamkit.testing.memory.signal import wait_any
 
 R = TypeVar("R")
 

@@ -6,8 +6,8 @@ same broker runs in real and in virtual time.
 
 from collections.abc import Callable
 
+from streamkit.testing.memory.bell import Bell
 from streamkit.testing.memory.groups import Groups
-from streamkit.testing.memory.signal import Signal
 from streamkit.testing.memory.topics import Topics
 from streamkit.testing.memory.transactions import Transactions
 
@@ -28,7 +28,7 @@ class MemoryBroker:
         clock_ms: Callable[[], int] | None = None,
     ) -> None:
         self.now = 0.0
-        self.moved = Signal()
+        self.moved = Bell()
         self.topics = Topics()
         self.groups = Groups()
         self.transactions = Transactions(self.topics, self.groups, self.moved)

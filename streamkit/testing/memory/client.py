@@ -10,7 +10,7 @@ from streamkit.kafka.missing import no_topic
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.broker import MemoryBroker
 from streamkit.testing.memory.network import Network, NoReply
-from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 from streamkit.testing.virtual_time import in_process
 
 R = TypeVar("R")
@@ -76,17 +76,17 @@ class Client:
 def judge(refused: Refused) -> StreamkitError:
     """What a reader or an admin makes of a refusal: a person must act."""
     match refused.code:
-        case Code.OFFSET_OUT_OF_RANGE:
+        case ErrorCode.OFFSET_OUT_OF_RANGE:
             return LogGap(
                 "the position is outside the log",
                 where=refused.where,
                 hint="stop the workers, then `streamkit offsets reset <pipeline> --accept-gap --execute` goes on behind it",
             )
-        case Code.UNKNOWN_TOPIC_OR_PARTITION:
+        case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return no_topic(refused.at.topic if isinstance(refused.at, TopicPartition) else refused.where)
-        case Code.NON_EMPTY_GROUP:
+        case ErrorCode.NON_EMPTY_GROUP:
             problem = "the group has members"
-        case Code.INVALID_PARTITIONS:
+        case ErrorCode.INVALID_PARTITIONS:
             problem = "a topic can not have this number of partitions"
         case _:
             problem = f"the broker answered {refused.code.name}"

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from streamkit.kafka.transaction_port import Identity, LastTransaction, LeftOpen
+from streamkit.kafka.transaction_port import LastTransaction, LeftOpen, Producer
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.client import Client
-from streamkit.testing.memory.partition import Outcome
-from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.partition import TransactionOutcome
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 
 R = TypeVar("R")
 
 # The identity is not the current one any more, or there is nothing of that kind to end.
-CHANGED = {Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE}
+CHANGED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
 
 
 class MemoryEndings:
@@ -34,9 +34,9 @@ class MemoryEndings:
             "transactions.last", lambda: self._broker.transactions.last(writer_id)
         )
 
-    async def end(self, writer_id: str, producer: Identity, *, commit: bool) -> bool:
+    async def end(self, writer_id: str, producer: Producer, *, commit: bool) -> bool:
         """End what is going on under this very identity."""
-        outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+        outcome = TransactionOutcome.COMMITTED if commit else TransactionOutcome.ABORTED
         broker = self._broker
 
         def apply() -> None:
@@ -46,7 +46,7 @@ class MemoryEndings:
 
     async def left_open(
         self,
-        producer: Identity,
+        producer: Producer,
         partitions: Iterable[TopicPartition],
         group: str,
         inputs: Iterable[TopicPartition],
@@ -72,7 +72,7 @@ class MemoryEndings:
         """End what was left open, by a transaction that writes nothing."""
         epoch = left.producer.producer_epoch
         groups = [group] if left.positions else []
-        outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+        outcome = TransactionOutcome.COMMITTED if commit else TransactionOutcome.ABORTED
         broker = self._broker
 
         def apply() -> None:

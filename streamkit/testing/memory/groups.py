@@ -8,15 +8,15 @@ import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from streamkit.kafka.assignor import Claim, Decision, decide
+from streamkit.kafka.assignor import Claim, MemberShare, decide
 from streamkit.kafka.group_calls import PROTOCOL, pack_claim, pack_decision
 from streamkit.kafka.ports import MemberOptions
 from streamkit.kafka.shown_member import ShownMember
 from streamkit.model.commit import Member
 from streamkit.model.ids import TopicPartition
-from streamkit.testing.memory.partition import Outcome, Transaction
-from streamkit.testing.memory.refusal import Code, Refused
-from streamkit.testing.memory.signal import Signal
+from streamkit.testing.memory.bell import Bell
+from streamkit.testing.memory.partition import Transaction, TransactionOutcome
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 
 
 class Phase(Enum):
@@ -60,11 +60,11 @@ class Group:
         self.phase = Phase.EMPTY
         self.generation = 0
         self.members: dict[str, GroupMember] = {}
-        self.decisions: dict[str, Decision] = {}
+        self.decisions: dict[str, MemberShare] = {}
         self.round_deadline = math.inf
         self.positions: dict[TopicPartition, int] = {}
         self.pending: dict[Transaction, dict[TopicPartition, int]] = {}
-        self.changed = Signal()
+        self.changed = Bell()
         self._numbered = 0
 
     # Membership.
@@ -85,12 +85,12 @@ class Group:
         self._end_round_if_complete(now)
         return member_id
 
-    def sync(self, member_id: str, now: float) -> tuple[Member, Decision] | None:
+    def sync(self, member_id: str, now: float) -> tuple[Member, MemberShare] | None:
         """What the round decided for this member, and its proof of membership; None while it is going on."""
         member = self._member(member_id)
         if self.phase is Phase.JOINING:
             if not member.has_joined:
-                raise Refused(Code.REBALANCE_IN_PROGRESS, member_id)
+                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, member_id)
             return None
         member.deadline = now + member.options.session_timeout_s
         return Member(self.name, member_id, self.generation), self.decisions[member_id]
@@ -106,7 +106,7 @@ class Group:
         found = self.members[member.member_id]
         found.deadline = now + found.options.session_timeout_s
         if self.phase is Phase.JOINING:
-            raise Refused(Code.REBALANCE_IN_PROGRESS, member.member_id)
+            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
 
     def leave(self, member_id: str, now: float) -> None:
         """Remove a member at once; one that is not there is fine."""
@@ -117,7 +117,7 @@ class Group:
         """Refuse a proof of membership that is not of this generation."""
         self._member(member.member_id)
         if member.generation != self.generation:
-            raise Refused(Code.ILLEGAL_GENERATION, member.member_id)
+            raise Refused(ErrorCode.ILLEGAL_GENERATION, member.member_id)
 
     def expire(self, now: float) -> None:
         """Put out members whose session is over, or who did not come to a round in time."""
@@ -154,7 +154,7 @@ class Group:
     def _member(self, member_id: str) -> GroupMember:
         member = self.members.get(member_id)
         if member is None:
-            raise Refused(Code.UNKNOWN_MEMBER_ID, member_id)
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
         return member
 
     def _lost_members(self, now: float) -> None:
@@ -198,7 +198,7 @@ class Group:
         """The marker of a transaction: its positions count or are forgotten, with all that its writer had left."""
         for each in [each for each in self.pending if each.writer_id == transaction.writer_id]:
             positions = self.pending.pop(each)
-            if transaction.outcome is Outcome.COMMITTED:
+            if transaction.outcome is TransactionOutcome.COMMITTED:
                 self.positions.update(positions)
         self.changed.fire()
 
@@ -236,7 +236,7 @@ class Groups:
         """Set positions of a group without members."""
         group = self.group(name)
         if group.members:
-            raise Refused(Code.NON_EMPTY_GROUP, name)
+            raise Refused(ErrorCode.NON_EMPTY_GROUP, name)
         group.positions.update(positions)
 
     def forget_topics(self, topics: Iterable[str]) -> None:

@@ -7,11 +7,11 @@ from streamkit.kafka.assignor import Claim, claim_of
 from streamkit.kafka.ports import Assignment, MemberOptions
 from streamkit.model.commit import Member
 from streamkit.model.ids import TaskId
+from streamkit.testing.memory.bell import Bell, wait_any
 from streamkit.testing.memory.client import Client
 from streamkit.testing.memory.groups import Group
 from streamkit.testing.memory.network import NoReply
-from streamkit.testing.memory.refusal import Code, Refused
-from streamkit.testing.memory.signal import Signal, wait_any
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 from streamkit.testing.virtual_time import in_process
 
 # Ten chances to be heard before the session is over.
@@ -29,7 +29,7 @@ class MemoryMembership:
         self._remembered = options.remembered
         self._rejoin_needed = False
         self._lost = False
-        self._changed = Signal()
+        self._changed = Bell()
         self._heartbeats: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class MemoryMembership:
             except NoReply:
                 continue
             except Refused as refused:
-                if refused.code is Code.UNKNOWN_MEMBER_ID:
+                if refused.code is ErrorCode.UNKNOWN_MEMBER_ID:
                     self._forget()
                     claim = self._claim((), declined)
                 continue
@@ -160,7 +160,7 @@ class MemoryMembership:
                     self._notice(lost=True)
                 continue
             except Refused as refused:
-                self._notice(lost=refused.code is not Code.REBALANCE_IN_PROGRESS)
+                self._notice(lost=refused.code is not ErrorCode.REBALANCE_IN_PROGRESS)
             heard_at = loop.time()
 
     def _heartbeat(self, member: Member) -> Callable[[], None]:

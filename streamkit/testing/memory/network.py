@@ -10,7 +10,7 @@ from enum import Enum
 from random import Random
 from typing import TypeVar
 
-from streamkit.testing.memory.signal import Signal, wait_any
+from streamkit.testing.memory.bell import Bell, wait_any
 from streamkit.testing.virtual_time import in_process
 
 R = TypeVar("R")
@@ -41,7 +41,7 @@ class Network:
         self.is_cut = False
         self.is_frozen = False
         self.is_killed = False
-        self._changed = Signal()
+        self._changed = Bell()
 
     # What a simulation turns.
 

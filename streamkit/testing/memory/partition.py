@@ -26,7 +26,7 @@ class MemoryRecord:
         return f"MemoryRecord(offset={self.offset}, key={self.key!r}, value={self.value!r})"
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """What became of a transaction: OPEN -> COMMITTED | ABORTED."""
 
     OPEN = "open"
@@ -43,7 +43,7 @@ class Transaction:
         self.writer_id = writer_id
         self.epoch = epoch
         self.deadline = deadline
-        self.outcome = Outcome.OPEN
+        self.outcome = TransactionOutcome.OPEN
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
         self.groups: dict[str, None] = {}
 
@@ -95,7 +95,7 @@ class MemoryPartition:
         # In the order of their first offsets, because a transaction enters with its first batch.
         self.open: dict[Transaction, int] = {}
         # What the markers on this partition said: a broker that forgets one leaves the transaction open here alone.
-        self.decided: dict[Transaction, Outcome] = {}
+        self.decided: dict[Transaction, TransactionOutcome] = {}
 
     @property
     def stable_offset(self) -> int:
@@ -122,7 +122,7 @@ class MemoryPartition:
 
     def is_committed(self, transaction: Transaction | None) -> bool:
         """Whether what was written here in this transaction, or without one, counts."""
-        return transaction is None or self.decided.get(transaction) is Outcome.COMMITTED
+        return transaction is None or self.decided.get(transaction) is TransactionOutcome.COMMITTED
 
     def _store(self, batch: StoredBatch) -> None:
         self.batches.append(batch)

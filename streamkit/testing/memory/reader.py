@@ -7,11 +7,11 @@ from streamkit.errors import StreamkitError
 from streamkit.kafka.missing import not_readable
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import FetchedBatch
+from streamkit.testing.memory.bell import Bell, wait_any
 from streamkit.testing.memory.client import REQUEST_TIMEOUT_S, Client, judge
 from streamkit.testing.memory.network import NoReply
 from streamkit.testing.memory.partition import Read
-from streamkit.testing.memory.refusal import Code, Refused
-from streamkit.testing.memory.signal import Signal, wait_any
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 
 
 class MemoryReader:
@@ -26,7 +26,7 @@ class MemoryReader:
         self._committed = committed
         self._positions: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, None] = {}
-        self._pointed = Signal()
+        self._pointed = Bell()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from here on."""
@@ -102,11 +102,13 @@ class MemoryReader:
         stored = self._client.broker.topics.partition(partition)
         if not stored.start_offset <= offset <= stored.end_offset:
             where = f"{partition} at {offset}, which holds {stored.start_offset} to {stored.end_offset}"
-            raise Refused(Code.OFFSET_OUT_OF_RANGE, where)
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, where)
         return stored.read(offset, bytes_max, committed=self._committed)
 
     def _judge(self, refused: Refused) -> StreamkitError:
-        if refused.code is not Code.UNKNOWN_TOPIC_OR_PARTITION or not isinstance(refused.at, TopicPartition):
+        if refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not isinstance(
+            refused.at, TopicPartition
+        ):
             return judge(refused)
         topic = self._client.broker.topics.find(refused.at.topic)
         return not_readable(refused.at, None if topic is None else len(topic.partitions))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 
-class Code(IntEnum):
+class ErrorCode(IntEnum):
     """The answers of a Kafka broker that the in-memory one can give too."""
 
     OFFSET_OUT_OF_RANGE = 1
@@ -25,7 +25,7 @@ class Code(IntEnum):
 class Refused(Exception):
     """The broker did nothing and says why; of a batch also which records, by their numbers, if it is about those."""
 
-    def __init__(self, code: Code, where: object = "", records: Sequence[int] = ()) -> None:
+    def __init__(self, code: ErrorCode, where: object = "", records: Sequence[int] = ()) -> None:
         super().__init__(code.name, str(where))
         self.code = code
         self.at = where

@@ -6,7 +6,7 @@ from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_shape import TopicInfo, TopicSpec
 from streamkit.testing.memory.batch import Draft, MemoryBatch
 from streamkit.testing.memory.partition import MemoryPartition
-from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 
 # Kafka 4's defaults of what counts here; a topic's own settings come first.
 DEFAULTS = {
@@ -57,21 +57,23 @@ class MemoryTopic:
         `now_ms` is the broker's clock; without one it says nothing about timestamps.
         """
         if batch.size_bytes > int(self.settings["max.message.bytes"]):
-            raise Refused(Code.MESSAGE_TOO_LARGE, partition)
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, partition)
         drafts = batch.drafts
         if "compact" in self.settings["cleanup.policy"]:
-            _refuse(Code.INVALID_RECORD, partition, [n for n, draft in enumerate(drafts) if draft[1] is None])
+            _refuse(
+                ErrorCode.INVALID_RECORD, partition, [n for n, draft in enumerate(drafts) if draft[1] is None]
+            )
         if now_ms is not None and self.settings["message.timestamp.type"] == "CreateTime":
             earliest = now_ms - int(self.settings["message.timestamp.before.max.ms"])
             latest = now_ms + int(self.settings["message.timestamp.after.max.ms"])
             odd = [n for n, draft in enumerate(drafts) if not earliest <= draft[0] <= latest]
-            _refuse(Code.INVALID_TIMESTAMP, partition, odd)
+            _refuse(ErrorCode.INVALID_TIMESTAMP, partition, odd)
         if self.refuses is not None:
             bad = [n for n, draft in enumerate(drafts) if self.refuses(draft)]
-            _refuse(Code.INVALID_RECORD, partition, bad)
+            _refuse(ErrorCode.INVALID_RECORD, partition, bad)
 
 
-def _refuse(code: Code, partition: TopicPartition, records: list[int]) -> None:
+def _refuse(code: ErrorCode, partition: TopicPartition, records: list[int]) -> None:
     if records:
         raise Refused(code, partition, records)
 
@@ -96,20 +98,20 @@ class Topics:
         """The topic, which must exist."""
         found = self._topics.get(topic)
         if found is None:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
         return found
 
     def partition(self, partition: TopicPartition) -> MemoryPartition:
         """The partition, which must exist."""
         found = self._topics.get(partition.topic)
         if found is None or not 0 <= partition.partition < len(found.partitions):
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, partition)
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition)
         return found.partitions[partition.partition]
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that exists already is left as it is."""
         if spec.partitions < 1:
-            raise Refused(Code.INVALID_PARTITIONS, spec.name)
+            raise Refused(ErrorCode.INVALID_PARTITIONS, spec.name)
         if spec.name not in self._topics:
             self._topics[spec.name] = MemoryTopic(spec)
 
@@ -117,7 +119,7 @@ class Topics:
         """Raise the number of partitions; Kafka refuses to keep or lower it."""
         found = self.topic(topic)
         if partitions <= len(found.partitions):
-            raise Refused(Code.INVALID_PARTITIONS, topic)
+            raise Refused(ErrorCode.INVALID_PARTITIONS, topic)
         found.grow(partitions)
 
     def delete(self, topics: Iterable[str]) -> None:

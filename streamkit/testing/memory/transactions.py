@@ -10,21 +10,21 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from streamkit.kafka.transaction_port import Identity, LastTransaction, TransactionState
+from streamkit.kafka.transaction_port import LastTransaction, Producer, TransactionState
 from streamkit.model.commit import Member
 from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import MemoryBatch
+from streamkit.testing.memory.bell import Bell
 from streamkit.testing.memory.groups import Groups
-from streamkit.testing.memory.partition import Outcome, Transaction
-from streamkit.testing.memory.refusal import Code, Refused
-from streamkit.testing.memory.signal import Signal
+from streamkit.testing.memory.partition import Transaction, TransactionOutcome
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 from streamkit.testing.memory.topics import Topics
 
 # Whose marker it is: of a partition or of the group's positions; when it is due, and how it is written.
 Marker = tuple[bool, float, Callable[[], None]]
 
 
-class WriterState:
+class WriterRecord:
     """What the coordinator knows of one writer id; `ended` is the epoch and outcome of its last transaction.
 
     `markers` are those of the last transaction that are still to be written.
@@ -38,7 +38,7 @@ class WriterState:
         self.markers: list[Marker] = []
         self.timeout_s = math.inf
         self.transaction: Transaction | None = None
-        self.ended: tuple[int, Outcome] | None = None
+        self.ended: tuple[int, TransactionOutcome] | None = None
 
     @property
     def state(self) -> TransactionState:
@@ -47,7 +47,7 @@ class WriterState:
             return TransactionState.ONGOING
         if self.ended is None:
             return TransactionState.EMPTY
-        is_commit = self.ended[1] is Outcome.COMMITTED
+        is_commit = self.ended[1] is TransactionOutcome.COMMITTED
         if self.markers:
             return TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
@@ -70,18 +70,18 @@ class Transactions:
         "restarts",
     )
 
-    def __init__(self, topics: Topics, groups: Groups, moved: Signal) -> None:
+    def __init__(self, topics: Topics, groups: Groups, moved: Bell) -> None:
         self._topics = topics
         self._groups = groups
         self._moved = moved
-        self._writers: dict[str, WriterState] = {}
+        self._writers: dict[str, WriterRecord] = {}
         self.marker_delay_s: Callable[[], float] | None = None
         self.clock_ms: Callable[[], int] | None = None
         # Nothing times out before this; it may be earlier than needed, never later.
         self.deadline = math.inf
         self.restarts = 0
 
-    def state(self, writer_id: str) -> WriterState | None:
+    def state(self, writer_id: str) -> WriterRecord | None:
         """What is known of a writer id, for tests and checkers."""
         return self._writers.get(writer_id)
 
@@ -101,7 +101,7 @@ class Transactions:
         return (
             None
             if writer is None
-            else LastTransaction(writer.state, Identity(writer.producer_id, writer.epoch))
+            else LastTransaction(writer.state, Producer(writer.producer_id, writer.epoch))
         )
 
     def left_open(self, producer_id: int, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -152,8 +152,8 @@ class Transactions:
 
     def init(self, writer_id: str, timeout_s: float) -> int:
         """Give a new epoch (InitProducerId): an open transaction is aborted, every earlier epoch is refused."""
-        writer = self._writers.setdefault(writer_id, WriterState(len(self._writers)))
-        self._finish(writer, Outcome.ABORTED, now=0.0)
+        writer = self._writers.setdefault(writer_id, WriterRecord(len(self._writers)))
+        self._finish(writer, TransactionOutcome.ABORTED, now=0.0)
         self._mark(writer, math.inf)
         # After this an end of the old epoch is told "fenced", not how its transaction ended.
         writer.ended = None
@@ -192,28 +192,34 @@ class Transactions:
         transaction.groups[member.group] = None
         self._groups.group(member.group).pend(transaction, positions)
 
-    def end(self, writer_id: str, epoch: int, now: float, outcome: Outcome = Outcome.COMMITTED) -> int:
+    def end(
+        self,
+        writer_id: str,
+        epoch: int,
+        now: float,
+        outcome: TransactionOutcome = TransactionOutcome.COMMITTED,
+    ) -> int:
         """Commit or abort; returns the epoch of the next transaction.
 
         The same end again, with nothing begun since, is answered as the first time.
         """
         writer = self._writers.get(writer_id)
         if writer is None:
-            raise Refused(Code.PRODUCER_FENCED, writer_id)
+            raise Refused(ErrorCode.PRODUCER_FENCED, writer_id)
         if writer.epoch == epoch:
             if writer.transaction is not None:
                 self._finish(writer, outcome, now)
                 self._mark(writer, now)
-            elif outcome is Outcome.COMMITTED:
-                raise Refused(Code.INVALID_TXN_STATE, writer_id)
+            elif outcome is TransactionOutcome.COMMITTED:
+                raise Refused(ErrorCode.INVALID_TXN_STATE, writer_id)
             else:  # which fences, and is the last thing that is known of this writer
                 writer.ended = (writer.epoch, outcome)
                 writer.epoch += 1
             return writer.epoch
         if writer.ended is None or writer.ended[0] != epoch or writer.transaction is not None:
-            raise Refused(Code.PRODUCER_FENCED, writer_id)
+            raise Refused(ErrorCode.PRODUCER_FENCED, writer_id)
         if writer.ended[1] is not outcome:
-            raise Refused(Code.INVALID_TXN_STATE, writer_id)
+            raise Refused(ErrorCode.INVALID_TXN_STATE, writer_id)
         return writer.epoch
 
     def expire(self, now: float) -> None:
@@ -225,16 +231,16 @@ class Transactions:
             transaction = writer.transaction
             if transaction is not None:
                 if transaction.deadline <= now:
-                    self._finish(writer, Outcome.ABORTED, now)
+                    self._finish(writer, TransactionOutcome.ABORTED, now)
                 else:
                     self.deadline = min(self.deadline, transaction.deadline)
             if writer.markers:
                 self._mark(writer, now)
 
-    def _check(self, writer_id: str, epoch: int) -> WriterState:
+    def _check(self, writer_id: str, epoch: int) -> WriterRecord:
         writer = self._writers.get(writer_id)
         if writer is None or writer.epoch != epoch:
-            raise Refused(Code.INVALID_PRODUCER_EPOCH, writer_id)
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, writer_id)
         return writer
 
     def _begin(self, writer_id: str, epoch: int, now: float) -> Transaction:
@@ -246,7 +252,7 @@ class Transactions:
             self.deadline = min(self.deadline, writer.transaction.deadline)
         return writer.transaction
 
-    def _finish(self, writer: WriterState, outcome: Outcome, now: float) -> None:
+    def _finish(self, writer: WriterRecord, outcome: TransactionOutcome, now: float) -> None:
         """Decide the open transaction, if there is one; from here on only its markers are missing."""
         transaction = writer.transaction
         if transaction is None:
@@ -263,7 +269,7 @@ class Transactions:
         writer.ended = (transaction.epoch, outcome)
         writer.epoch += 1
 
-    def _mark(self, writer: WriterState, now: float) -> None:
+    def _mark(self, writer: WriterRecord, now: float) -> None:
         """Write the markers that are due."""
         due = [marker for marker in writer.markers if marker[1] <= now]
         writer.markers = [marker for marker in writer.markers if marker[1] > now]

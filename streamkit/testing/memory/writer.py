@@ -12,13 +12,13 @@ from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX, MemoryBatch
 from streamkit.testing.memory.client import Client, unanswered
 from streamkit.testing.memory.network import NoReply
-from streamkit.testing.memory.refusal import Code, Refused
+from streamkit.testing.memory.refusal import ErrorCode, Refused
 
 FENCING = {
-    Code.ILLEGAL_GENERATION,
-    Code.UNKNOWN_MEMBER_ID,
-    Code.INVALID_PRODUCER_EPOCH,
-    Code.PRODUCER_FENCED,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
 }
 
 
@@ -234,7 +234,7 @@ class MemoryWriter:
 
 def _judge_refusal(refused: Refused) -> StreamkitError:
     match refused.code:
-        case Code.MESSAGE_TOO_LARGE | Code.INVALID_RECORD | Code.INVALID_TIMESTAMP:
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.INVALID_RECORD | ErrorCode.INVALID_TIMESTAMP:
             records = "".join(f"; record {number} of the batch" for number in refused.records)
             assert isinstance(refused.at, TopicPartition)
             return DataRefused(
@@ -243,7 +243,7 @@ def _judge_refusal(refused: Refused) -> StreamkitError:
                 where=refused.where,
                 detail=f"{refused.code.name}{records}",
             )
-        case Code.INVALID_TXN_STATE:
+        case ErrorCode.INVALID_TXN_STATE:
             return WriterDead("the transaction is over already", where=refused.where)
         case _:
             # Above all a missing topic: the real writer looks for it until its time is over, then it is dead.

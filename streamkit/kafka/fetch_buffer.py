@@ -1,4 +1,4 @@
-"""What was fetched and not polled yet: one `Feed` per partition, one `Intake` per reader.
+"""What was fetched and not polled yet: one `Feed` per partition, one `FetchBuffer` per reader.
 
 `broker_fetch.py` puts in, `reader.py` takes out. Everything here is plain code on one event loop.
 """
@@ -60,7 +60,7 @@ class Feed:
         self.asked = asked(self.partition.partition, position, limits.partition_bytes)
 
 
-class Intake:
+class FetchBuffer:
     """Everything that waits for the caller, and how many bytes it is."""
 
     def __init__(self, limits: FetchLimits) -> None:

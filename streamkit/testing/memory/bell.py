@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Signal:
+class Bell:
     """Something that happens again and again; those who wait for it are woken once, in the order they came."""
 
     __slots__ = ("_waiting",)
@@ -29,7 +29,7 @@ class Signal:
                 wake()
 
 
-async def wait_any(*signals: Signal, timeout_s: float | None = None) -> None:
+async def wait_any(*signals: Bell, timeout_s: float | None = None) -> None:
     """Wait until one of the signals fires or the time is over; None waits for ever."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()

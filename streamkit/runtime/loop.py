@@ -1,6 +1,6 @@
-"""agent: the loop. Read `run_once` first; each line names the file that tells more.
+"""loop: what a worker does, round after round. Read `run_once` first; each line names the file that tells more.
 
-One agent per worker: one event loop, one group membership, one writer. All its tasks stand at a batch boundary when a
+One per worker: one event loop, one group membership, one writer. All its tasks stand at a batch boundary when a
 span is committed, so one transaction covers them all.
 """
 
@@ -25,8 +25,8 @@ from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
 from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retire import Retirement
+from streamkit.runtime.retries import Backoff, retried
 from streamkit.runtime.rhythm import BUSY_POLL_S, IDLE_POLL_S, Rhythm, now_s
-from streamkit.runtime.supervisor import Backoff, retried
 from streamkit.runtime.turns import Turns
 from streamkit.runtime.watch import Watch
 from streamkit.runtime.writer_life import WriterLife
@@ -43,7 +43,7 @@ from streamkit.task.time_rules import rules_of
 log = structlog.get_logger()
 
 
-class Agent:
+class WorkerLoop:
     """Runs the tasks of one worker until it is told to stop."""
 
     def __init__(self, parts: Parts) -> None:

@@ -10,7 +10,7 @@ from streamkit.config import Settings
 from streamkit.errors import Retry
 from streamkit.model.commit import Commit
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.supervisor import LASTING_S, Backoff, retried
+from streamkit.runtime.retries import LASTING_S, Backoff, retried
 from streamkit.testing import Harness
 from streamkit.testing.virtual_time import VirtualLoop
 from tests.runtime.pages import VIEWS, View, counting
@@ -64,9 +64,9 @@ def test_commits_that_failed_before_others_succeeded_are_another_story(
     with capture_logs() as logs, Harness(counting(), partitions=1) as harness:
         harness.send(VIEWS, View("home"))
         harness.run()
-        agent = harness.workers[0].agent
-        assert agent is not None
-        write = agent._parts.writer.commit
+        loop = harness.workers[0].loop
+        assert loop is not None
+        write = loop._parts.writer.commit
 
         async def commit(span: Commit) -> dict[TopicPartition, int]:
             nonlocal left
@@ -75,7 +75,7 @@ def test_commits_that_failed_before_others_succeeded_are_another_story(
                 raise Retry("nobody answers")
             return dict(await write(span))
 
-        monkeypatch.setattr(agent._parts.writer, "commit", commit)
+        monkeypatch.setattr(loop._parts.writer, "commit", commit)
         for failures in (2, 1, 3, 1):
             left = failures
             harness.send(VIEWS, View("home"))

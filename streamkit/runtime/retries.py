@@ -1,4 +1,4 @@
-"""supervisor: how long to wait before what failed is tried again, and how often to tell of it."""
+"""retries: how long to wait before what failed is tried again, and how often to tell of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
