@@ -19,12 +19,14 @@ CHUNK_LAST = 250
 class Pace:
     """The size of the next chunk, learnt from what the last ones took."""
 
-    __slots__ = ("is_single", "size")
+    __slots__ = ("is_quick", "is_single", "size")
 
     def __init__(self) -> None:
         self.size = CHUNK_FIRST
         # True while chunks are of one.
         self.is_single = False
+        # Whether the last chunk stayed within its aim.
+        self.is_quick = False
 
     def keep_single(self) -> None:
         """From now on everything is run by itself."""
@@ -37,6 +39,7 @@ class Pace:
 
     def learn(self, count: int, took_ms: int) -> None:
         """So many took so long. Only a chunk that was full says that a larger one would fit too."""
+        self.is_quick = took_ms <= CHUNK_MS
         if self.is_single:
             return
         if took_ms > CHUNK_MS:

@@ -138,6 +138,7 @@ class TaskClock:
         # Timers that have fired so far.
         self.fired_count = 0
         self._steps: list[StepTimers] = []
+        self._event_steps: list[StepTimers] = []
         self._set_aside: SetAside = lambda _store, _timer: False
         # Only while timers are run carefully.
         self.guard: Guard | None = None
@@ -148,6 +149,8 @@ class TaskClock:
     def add_step(self, timers: StepTimers) -> None:
         """Take in the timers of a step. Chains are bound from their end: the first to fire is added last."""
         self._steps.insert(0, timers)
+        if timers.is_event:
+            self._event_steps.insert(0, timers)
 
     def on_condemned(self, set_aside: SetAside) -> None:
         """Ask this before every timer while some are condemned."""
@@ -248,14 +251,12 @@ class TaskClock:
         return limit > 0
 
     def _fire_all(self, limit: int) -> bool:
-        if self.fired == self.watermark and all(
-            each.cells.next_due > self.fired for each in self._event_steps()
-        ):
+        if self.fired == self.watermark and (not self._event_steps or self._next_due() > self.fired):
             return True
         self._turn_ends_ms = self._elapsed_ms() + TURN_MS
         is_end = self.watermark == MAX_TIME
         # At the end of all input nobody will wait for the clock on the wall any more.
-        steps = self._steps if is_end else self._event_steps()
+        steps = self._steps if is_end else self._event_steps
         before = None
         # And there is no later: what timers set when they fire, in whichever time, has to fire now.
         while before is None or (is_end and self.fired_count > before):
@@ -268,8 +269,12 @@ class TaskClock:
         self.fired = self.watermark
         return True
 
-    def _event_steps(self) -> list[StepTimers]:
-        return [each for each in self._steps if each.is_event]
+    def _next_due(self) -> int:
+        """When the next timer of event time is due; asked at every chunk, so without a generator."""
+        due = MAX_TIME
+        for step in self._event_steps:
+            due = min(due, step.cells.next_due)
+        return due
 
     def _fire(self, step: StepTimers, up_to: int, limit: int) -> int:
         """Fire timers of one step, as long as the turn lasts; returns what is left of the limit."""
@@ -324,7 +329,7 @@ class TaskClock:
 
     def _set_limits(self) -> None:
         """From which timestamp on a record of each source may make a timer due."""
-        due = min((each.cells.next_due for each in self._event_steps()), default=MAX_TIME)
+        due = self._next_due()
         for source in self.sources.values():
             # Others hold event time back: only a record that is newer than all before can change anything.
             source.limit = max(source.timestamp_for(due), source.highest + 1)

@@ -76,7 +76,7 @@ class HandedBatch:
         self, index: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> object | None:
         """As `Batch.append`; refuses what the topic would refuse, so that the way makes no difference."""
-        if len(key or b"") + len(value or b"") > self._room:
+        if (len(key) if key else 0) + (len(value) if value else 0) > self._room:
             return None
         self.records.append(HandedRecord(timestamp, key, value, headers))
         return index
@@ -154,19 +154,22 @@ class LocalShuffles:
 
     # -- what was handed over -------------------------------------------------------------------------------------
 
-    def current(self) -> HandedIntake | None:
-        """What is to be run next: that of the last stage first, so that little waits at any time."""
+    def current(self, *, whole_chunks: bool = False) -> HandedIntake | None:
+        """What is to be run next: that of the last stage first, so that little waits at any time.
+
+        With `whole_chunks` only where as much lies as its task would run at a time: a few records cost a chunk as many do.
+        """
         waiting = self._waiting
         while waiting and waiting[0].done:
             waiting.popleft()
         if not waiting:
-            waiting.extend(islice(self._taken(), 1))
+            waiting.extend(islice(self._taken(whole_chunks=whole_chunks), 1))
         return waiting[0] if waiting else None
 
-    def _taken(self) -> Iterator[HandedIntake]:
+    def _taken(self, *, whole_chunks: bool = False) -> Iterator[HandedIntake]:
         """What lies at the doors, taken in."""
         for door in self._doors:
-            if door.batch.records:
+            if len(door.batch.records) >= (door.task.pace.size if whole_chunks else 1):
                 records, door.batch.records = door.batch.records, []
                 yield HandedIntake(door.task, door.partition, records)
 
@@ -209,11 +212,19 @@ class LocalShuffles:
         if self.way is not Way.TOPIC and self._version != self._roster.version:
             self.leave()
 
+    def begin(self, now_s: float) -> None:
+        """Begin to gather, if it is time to; what was fetched already may still wait, if it does not take long.
+
+        Under load there may never be a moment in which nothing does.
+        """
+        if self.way is Way.TOPIC and now_s >= self._not_before_s:
+            self._gather(now_s)
+
     def choose(self, now_s: float) -> None:
         """Look whether the way can be a better one; called when nothing that was fetched or handed over waits."""
         match self.way:
-            case Way.TOPIC if now_s >= self._not_before_s:
-                self._gather(now_s)
+            case Way.TOPIC:
+                self.begin(now_s)
             case Way.GATHERING if now_s >= self._give_up_at_s:
                 self._give_up(now_s)
             case Way.GATHERING if self._asking is not None:

@@ -178,7 +178,9 @@ class WorkerLoop:
         if self._persistence.is_full:
             await self._persistence.wait_for_room(IDLE_POLL_S)
             return None
-        if (waiting := self._local.current() or await self._intakes.turn()) is not None:
+        if (waiting := await self._turns.next()) is not None:
+            if self._intakes.are_quick:
+                self._local.begin(now_s())
             return waiting
         if self._local.way is Way.GATHERING:
             await self._committer.settle()  # what it has written is read before shuffles go by memory

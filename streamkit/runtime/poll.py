@@ -43,6 +43,11 @@ class Intakes:
         """True if nothing that was fetched is left to process."""
         return self.current() is None
 
+    @property
+    def are_quick(self) -> bool:
+        """Whether what waits will soon be done, as far as one can tell from what came before it."""
+        return all(queue[0].task.pace.is_quick for queue in self._waiting.values())
+
     async def turn(self) -> FetchedIntake | None:
         """The batch whose turn it is; None if nothing waits.
 

@@ -39,8 +39,14 @@ class Turns:
         self._read_ms = 0
 
     def waiting(self) -> Intake | None:
-        """What is in hand already: first what was handed over, then what was fetched."""
-        return self._local.current() or self._intakes.current()
+        """What is in hand already: first what was handed over, once it is a chunk, then what was fetched."""
+        local = self._local
+        return local.current(whole_chunks=True) or self._intakes.current() or local.current()
+
+    async def next(self) -> Intake | None:
+        """As `waiting`; while slow records wait, partitions that have none are asked for more."""
+        local = self._local
+        return local.current(whole_chunks=True) or await self._intakes.turn() or local.current()
 
     def run(self, intake: Intake | None) -> tuple[Task, Verdict] | None:
         """One turn, from this intake on; returns a task in which a record failed, and what to do about it."""
