@@ -164,7 +164,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     allow_dropped_state: bool = False
 
     # Event time is announced downstream at most this often: a signal goes to every partition, so with many tasks it is
-    # stretched further (`task/align.py`).
+    # stretched further (`task/time_passes.py`).
     watermark_interval_s: Pause = 0.2
     # A record that claims to be further in the future than this has a wrong clock: it is set aside, or it would carry
     # event time away with it.

@@ -13,8 +13,7 @@ from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
 from streamkit.cli.output import Cell, facts, grid, say, show
 from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.time_report import TaskTime, explain
-from streamkit.task.align import decode_clock
-from streamkit.task.task import CLOCK
+from streamkit.task.clock_state import CLOCK, decode_clock
 
 app = App(
     name="watermarks",

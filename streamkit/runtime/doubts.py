@@ -17,8 +17,9 @@ from streamkit.config import Settings
 from streamkit.errors import CommitTooSlow, Fenced, Misconfigured, StreamkitError, WriterDead
 from streamkit.model.ids import TaskId
 from streamkit.runtime.commit import Committer
-from streamkit.runtime.refusals import Refusals, Unit
+from streamkit.runtime.refusals import Refusals
 from streamkit.runtime.retries import Backoff, Tries
+from streamkit.task.failure_book import Unit
 
 log = structlog.get_logger()
 

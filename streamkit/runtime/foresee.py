@@ -38,10 +38,9 @@ from streamkit.runtime.last_commits import find_last, find_last_commit
 from streamkit.runtime.lost import PENDING_S
 from streamkit.runtime.prepare import POSITIONS_S, Prepared
 from streamkit.state.keys import PLAN_KEY
-from streamkit.task.align import decode_clock, open_clock
+from streamkit.task.clock_state import CLOCK, decode_clock, open_clock
 from streamkit.task.clocks import Clocks
 from streamkit.task.identity import identify
-from streamkit.task.task import CLOCK
 from streamkit.task.time_rules import rules_of
 
 log = structlog.get_logger()

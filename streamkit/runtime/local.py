@@ -103,7 +103,7 @@ class HandedIntake(Intake):
                 self._run_each(records)
         except RecordFailed as failed:
             log.info("a record that was handed over failed", task=str(self.task.id), step=failed.step)
-            self.task.is_suspect = True  # it will come by its topic
+            self.task.book.is_suspect = True  # it will come by its topic
             return Verdict.RUN_AGAIN
         except Paused as paused:
             at = next(index for index, record in enumerate(records) if record is paused.record)

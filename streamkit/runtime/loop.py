@@ -149,7 +149,7 @@ class WorkerLoop:
         await self._assign()  # assign.py   tasks arrive and leave
         intake = await self._poll()  # poll.py     committed bytes; a full buffer stops fetching
         if intake is not None:
-            await self._run(intake)  # ingest.py   -> align.py -> chain.py -> emit.py; failures.py
+            await self._run(intake)  # ingest.py   -> heads.py -> chain.py -> emit.py; failures.py
         await self._let_time_pass()  # pulse.py    timers, idleness, the end of bounded input
         if self._span_is_due():
             await self._commit()  # commit.py   state, output and positions, or none of them
@@ -276,7 +276,9 @@ class WorkerLoop:
         self._local.leave(now_s() + self._settings.restart_delay_last_s)
         for task in list(self.roster.running()):
             # What fails in one partition fails in others too, and each first failure would cost a span of all.
-            task.is_suspect = task.is_suspect or (failed.is_suspect and task.stage is failed.stage)
+            task.book.is_suspect = task.book.is_suspect or (
+                failed.book.is_suspect and task.stage is failed.stage
+            )
             task.rewind(self._routes.codes)
             if task is failed and verdict is not Verdict.RUN_AGAIN:
                 self._stop_for_a_while(task)

@@ -20,7 +20,8 @@ from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.whereabouts import Whereabouts
 from streamkit.state.timers import StoredTimer
-from streamkit.task.task import Condemned, Task
+from streamkit.task.failure_book import Condemned
+from streamkit.task.task import Task
 
 log = structlog.get_logger()
 
@@ -160,14 +161,14 @@ class Losses:
             if not loss.topic and (loss.stage, loss.partition) == tuple(task.id):
                 self._condemn_by_name(task, loss)
             elif loss.offset >= 0 and at in task.inputs:
-                task.condemned.setdefault(at, {})[loss.offset] = loss.reason
+                task.book.condemn_record(at, loss.offset, loss.reason)
 
     def _condemn_by_name(self, task: Task, loss: Loss) -> None:
         if loss.store:
             timer = StoredTimer(loss.key, loss.time, loss.namespace)
-            task.condemned_timers[loss.store, timer] = loss.reason
+            task.book.condemn((loss.store, timer), loss.reason)
         elif loss.namespace:
-            task.condemned_results.setdefault(loss.namespace.decode(), {})[loss.key] = loss.reason
+            task.book.condemn_result(loss.namespace.decode(), loss.key, loss.reason)
 
     def slow_down(self, task: Task) -> None:
         """Tell a new task what it has to run singly: all that is known of it, and not condemned."""

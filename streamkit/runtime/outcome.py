@@ -14,9 +14,8 @@ from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin, Log
 from streamkit.model.ids import MAX_TIME, TopicPartition
 from streamkit.runtime.last_commits import last_commits
-from streamkit.task.align import decode_clock
+from streamkit.task.clock_state import CLOCK, decode_clock
 from streamkit.task.counts import DEAD_LETTERS, RECORDS_IN, RECORDS_OUT
-from streamkit.task.task import CLOCK
 from streamkit.windows.late import LATE_RECORDS
 
 say = structlog.get_logger()

@@ -12,9 +12,9 @@ from streamkit.kafka.ports import Reader
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.pace import TURN_MS
 from streamkit.runtime.assign import Roster
-from streamkit.task.align import hear
 from streamkit.task.ingest import FetchedIntake
 from streamkit.task.task import Life, Task
+from streamkit.task.time_passes import hear
 
 # A poll that brings less than this leaves the worker mostly waiting: it may as well wait for the next one.
 CALM_BYTES = 64 * 1024

@@ -17,10 +17,10 @@ from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.looks import Look
 from streamkit.runtime.strangers import Strangers
-from streamkit.task.align import TIMERS_AT_ONCE
 from streamkit.task.careful import guarded
 from streamkit.task.failures import Failures, Verdict
 from streamkit.task.task import Task
+from streamkit.task.time_passes import TIMERS_AT_ONCE
 from streamkit.task.time_rules import TimeRules
 
 log = structlog.get_logger()

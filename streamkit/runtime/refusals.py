@@ -22,9 +22,10 @@ import structlog
 from streamkit.errors import DataRefused, Misconfigured
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.state.timers import StoredTimer
+from streamkit.task.failure_book import Unit
 from streamkit.task.failures import Failures
 from streamkit.task.ingest import FetchedIntake, Intake
-from streamkit.task.task import Place, Task
+from streamkit.task.task import Task
 
 log = structlog.get_logger()
 
@@ -36,9 +37,6 @@ REFUSALS_MAX = 30
 FORGIVEN_AFTER_S = 600.0
 # Timers come due ten times a second: one that was in a refused span has come again after this long.
 TIMERS_DUE_S = 1.0
-
-# A record by its place, or a timer by the store of its step.
-Unit = Place | tuple[str, StoredTimer]
 
 
 class Span(msgspec.Struct):
@@ -167,11 +165,11 @@ class Refusals:
         task, unit = self._sent.task, self._sent.unit
         if task is None or unit is None:
             raise _for_a_person(error, "no record and no timer is behind it")
-        if self.failures.is_condemned(task, unit):
+        if task.book.is_condemned(unit):
             raise _for_a_person(error, "it is a dead letter, and there is no other place for it")
         self._fruitless = 0
         if not self.failures.judge_refusal(task, unit, error):
-            self._stopped[task.id] = task.failures
+            self._stopped[task.id] = task.book.in_a_row
             self._ends = {}  # its task waits, and the others need not
 
     def take_stopped(self, tasks: Iterable[Task]) -> list[Task]:
@@ -180,7 +178,7 @@ class Refusals:
             return []
         found = [task for task in tasks if task.id in self._stopped]
         for task in found:
-            task.failures = self._stopped.pop(task.id)
+            task.book.in_a_row = self._stopped.pop(task.id)
         return found
 
     def landed(self, owner_of: Mapping[TopicPartition, Task], now_s: float, *, is_hurried: bool) -> None:

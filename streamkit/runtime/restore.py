@@ -35,8 +35,8 @@ from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.state.store import StateStore
 from streamkit.state.task_state import TaskState
-from streamkit.task.align import decode_clock
-from streamkit.task.task import CLOCK, Restored, Task
+from streamkit.task.clock_state import CLOCK, decode_clock
+from streamkit.task.task import Restored, Task
 
 log = structlog.get_logger()
 

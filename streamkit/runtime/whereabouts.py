@@ -14,9 +14,9 @@ from streamkit.progress.source_clock import SourceClock
 from streamkit.progress.task_clock import TaskClock
 from streamkit.runtime.pulse import Pulse
 from streamkit.state.timers import StoredTimer
-from streamkit.task.align import WATERMARKS
 from streamkit.task.chain import start_step
 from streamkit.task.ingest import Intake
+from streamkit.task.outside import WATERMARKS
 from streamkit.task.span_end import SpanEnd
 from streamkit.task.task import Task
 

@@ -20,7 +20,9 @@ from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
-from streamkit.task.align import DECODE, WATERMARKS, TimersLeft, head_of
+from streamkit.task.heads import head_of
+from streamkit.task.outside import DECODE, WATERMARKS
+from streamkit.task.time_passes import TimersLeft
 from streamkit.task.time_rules import TimeRules
 
 # Runs records through a chain, in order. Raises RecordFailed at the first record on which the chain raised: those

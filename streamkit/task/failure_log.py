@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from streamkit.task.task import Condemned, Kind, Task
+from streamkit.task.failure_book import Condemned, Kind
+from streamkit.task.task import Task
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class FailureLog:
     def tell_set_aside(self, event: str, task: Task, reason: Condemned, **fields: object) -> None:
         """As `tell`, for a part of the open span: it is counted by `landed`."""
         kind = self._kind(event, task, reason)
-        task.set_aside[kind] = task.set_aside.get(kind, 0) + 1
+        task.book.set_aside[kind] = task.book.set_aside.get(kind, 0) + 1
         if self._say(kind, task, reason, fields):
             self._told[kind].ahead += 1
 

@@ -18,17 +18,15 @@ from streamkit.model.ids import TopicPartition
 from streamkit.model.records import LogRecord, Unreadable
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.state.timers import StoredTimer
-from streamkit.task.align import DECODE, STATE, WATERMARKS
 from streamkit.task.chain import RecordFailed, failing_step
 from streamkit.task.counts import DEAD_LETTERS
+from streamkit.task.failure_book import Condemned, Key, Unit, Wait
 from streamkit.task.failure_log import FailureLog
 from streamkit.task.letters import Letters, reason_of
-from streamkit.task.task import Condemned, Place, Task, Wait
+from streamkit.task.outside import COMMIT, DECODE, STATE, WATERMARKS
+from streamkit.task.task import Task
 
 log = structlog.get_logger()
-
-# The name that stands for what happens behind the chain: results on their way to the broker.
-COMMIT = "commit"
 
 
 class Verdict(Enum):
@@ -61,11 +59,11 @@ class Failures:
             return self._patience(task, reason, f"{partition}@{failed.record.offset}", is_undone=is_undone)
         if not is_undone or self._policy.retries:
             # With retries also one that is undone: if the span is dropped for another, it must not begin anew.
-            task.condemned.setdefault(partition, {})[failed.record.offset] = reason
+            task.book.condemn_record(partition, failed.record.offset, reason)
         if not is_undone:
             return _run_again(task)
         if failed.step == STATE and not self._policy.retries:
-            _acquit(task)
+            task.book.acquit()
         self.put_aside(task, partition, failed.record, reason)
         return Verdict.SET_ASIDE
 
@@ -97,7 +95,7 @@ class Failures:
             # What came before it is the state that it was made of: they are committed together.
             self._patience(task, reason, f"the result of key {key!r}", is_undone=True)
             return Verdict.STOP_TASK
-        task.muted[key] = reason
+        task.book.muted[key] = reason
         return Verdict.SET_ASIDE if task.careful is not None else _run_again(task)
 
     def judge_timer(self, task: Task, failed: TimerFailed) -> Verdict:
@@ -107,10 +105,10 @@ class Failures:
         if not self._is_given_up(task, what, reason):
             place = f"timer {failed.timer.time} of key {failed.timer.key!r}"
             return self._patience(task, reason, place, is_undone=task.careful is not None)
-        task.condemned_timers[what] = reason
+        task.book.timers[what] = reason
         return Verdict.SET_ASIDE if task.careful is not None else _run_again(task)
 
-    def judge_refusal(self, task: Task, unit: Place | tuple[str, StoredTimer], cause: DataRefused) -> bool:
+    def judge_refusal(self, task: Task, unit: Unit, cause: DataRefused) -> bool:
         """Decide about a record or a timer whose results the broker refused, often enough by now.
 
         True: it is condemned. False: the policy is to fail, and its task has to wait.
@@ -120,20 +118,8 @@ class Failures:
         if not self._is_given_up(task, unit, reason):
             self._patience(task, reason, f"{where} {what}", is_undone=True)
             return False
-        if isinstance(where, TopicPartition):
-            assert isinstance(what, int)
-            task.condemned.setdefault(where, {})[what] = reason
-        else:
-            assert isinstance(what, StoredTimer)
-            task.condemned_timers[where, what] = reason
+        task.book.condemn(unit, reason)
         return True
-
-    def is_condemned(self, task: Task, unit: Place | tuple[str, StoredTimer]) -> bool:
-        """Whether this record or timer is set aside instead of being run."""
-        where, what = unit
-        if isinstance(where, TopicPartition):
-            return what in task.condemned.get(where, {})
-        return unit in task.condemned_timers
 
     def judge_rows(self, task: Task, what: str, cause: EncodeError) -> Verdict:
         """Decide about a span whose rows cannot be written: the careful run finds the record that made it so.
@@ -153,23 +139,21 @@ class Failures:
     def judge_tick(self, task: Task, cause: BaseException) -> Verdict:
         """Decide about a watermark generator that raised at a tick: no record is to blame, so the task waits."""
         log.error("the watermark generator failed: the task waits", task=str(task.id), error=said(cause))
-        task.failures += 1
-        task.wait = Wait("a tick of the watermark generator", reason_of(WATERMARKS, cause))
+        task.book.in_a_row += 1
+        task.book.wait = Wait("a tick of the watermark generator", reason_of(WATERMARKS, cause))
         return Verdict.STOP_TASK
 
-    def _is_given_up(
-        self, task: Task, what: Place | tuple[str, StoredTimer] | bytes | None, reason: Condemned
-    ) -> bool:
+    def _is_given_up(self, task: Task, what: Unit | Key, reason: Condemned) -> bool:
         """Count one more failure; whether the policy's patience is at its end and the record may be set aside."""
         if self._policy.action == "fail":
             return False
-        attempts = task.attempts[what] = task.attempts.get(what, 0) + 1
+        attempts = task.book.attempts[what] = task.book.attempts.get(what, 0) + 1
         # Only where each record is looked at alone: else it may be made of what one before it has spoilt.
         is_sure = reason.is_lasting and task.careful is not None
         is_lasting = is_sure or reason.step in (DECODE, COMMIT)
         if is_lasting or attempts > self._policy.retries:
             return True
-        task.failures = attempts  # of this very record: the next one begins with the first delay again
+        task.book.in_a_row = attempts  # of this very record: the next one begins with the first delay again
         return False
 
     def _patience(self, task: Task, reason: Condemned, at: str, *, is_undone: bool) -> Verdict:
@@ -177,13 +161,13 @@ class Failures:
         if self._policy.action == "fail":
             if not is_undone:
                 return _run_again(task)  # what came before it can then be committed
-            task.failures += 1
-        task.wait = Wait(at, reason) if task.wait is None else task.wait.again(at, reason)
+            task.book.in_a_row += 1
+        task.book.wait = Wait(at, reason) if task.book.wait is None else task.book.wait.again(at, reason)
         if self._policy.action == "fail":
-            _tell_stuck(task, task.wait)
+            _tell_stuck(task, task.book.wait)
         if is_undone:
             return Verdict.WAIT
-        task.is_suspect = True
+        task.book.is_suspect = True
         return Verdict.STOP_TASK
 
     def put_aside(self, task: Task, partition: TopicPartition, record: LogRecord, reason: Condemned) -> None:
@@ -225,13 +209,13 @@ class Failures:
 
     def put_timer_aside(self, task: Task, store: str, timer: StoredTimer) -> bool:
         """Set a condemned timer aside instead of firing it; False if it is none."""
-        reason = task.condemned_timers.get((store, timer))
+        reason = task.book.timers.get((store, timer))
         if reason is None:
             return False
         if self._policy.action == "fail":
             raise UserCodeError(reason.error)  # it is not fired, but not passed over either
         self._count(task)
-        task.timers_set_aside.add((store, timer))
+        task.book.timers_set_aside.add((store, timer))
         self.log.tell_set_aside("timer failed", task, reason, time=timer.time)
         if self._policy.action != "skip":
             self._letters.of_timer(task.id, timer, reason)
@@ -244,14 +228,18 @@ class Failures:
 
     def tell_wait(self, task: Task, delay_s: float) -> None:
         """Say that a task waits, and at what; also of tasks that wait again and again."""
-        wait = task.wait or Wait("", Condemned("", "", ""))
+        wait = task.book.wait or Wait("", Condemned("", "", ""))
         seconds = round(delay_s, 3)
-        self.log.tell("task waits", task, wait.reason, at=wait.at, seconds=seconds, failures=task.failures)
+        self.log.tell(
+            "task waits", task, wait.reason, at=wait.at, seconds=seconds, failures=task.book.in_a_row
+        )
 
     def delay_s(self, task: Task, settings: Settings) -> float:
         """How long a task waits before its record is tried again."""
         first_s = settings.restart_delay_first_s if self._policy.action == "fail" else self._policy.delay_s
-        return float(min(settings.restart_delay_last_s, first_s * 2 ** min(max(task.failures - 1, 0), 30)))
+        return float(
+            min(settings.restart_delay_last_s, first_s * 2 ** min(max(task.book.in_a_row - 1, 0), 30))
+        )
 
 
 def _step(cause: BaseException) -> str:
@@ -278,15 +266,7 @@ def _tell_stuck(task: Task, wait: Wait) -> None:
     )
 
 
-def _acquit(task: Task) -> None:
-    """Let all be run again that failed while the span went on over state that could not be stored: it may be why."""
-    for condemned in task.condemned.values():
-        condemned.clear()
-    task.condemned_timers.clear()
-    task.muted.clear()
-
-
 def _run_again(task: Task) -> Verdict:
     """Drop the span, and be careful when it is read again."""
-    task.is_suspect = True
+    task.book.is_suspect = True
     return Verdict.RUN_AGAIN

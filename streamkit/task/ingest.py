@@ -15,13 +15,15 @@ from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.progress.channels import Status
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import TimerFailed
-from streamkit.task.align import STATE, TIMERS_AT_ONCE, begin_slice, end_slice
 from streamkit.task.careful import guarded
 from streamkit.task.chain import Paused, RecordFailed, failed_behind
 from streamkit.task.counts import RECORDS_IN
+from streamkit.task.failure_book import Condemned
 from streamkit.task.failures import Failures, Verdict
 from streamkit.task.fetched import FetchedRecords
-from streamkit.task.task import Condemned, Task
+from streamkit.task.outside import STATE
+from streamkit.task.task import Task
+from streamkit.task.time_passes import TIMERS_AT_ONCE, begin_slice, end_slice
 
 
 class Intake(ABC):
@@ -138,7 +140,7 @@ class FetchedIntake(Intake):
         return len(records) if records[-1].offset < at else sum(record.offset < at for record in records)
 
     def _run_taken(self, records: list[LogRecord], failures: Failures, *, is_last: bool) -> Verdict | None:
-        condemned = self.task.condemned.get(self.partition)
+        condemned = self.task.book.records.get(self.partition)
         if condemned or self.task.careful is not None:
             return self._run_one_by_one(records, condemned or {}, failures)
         try:

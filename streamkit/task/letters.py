@@ -14,9 +14,9 @@ from streamkit.errors import EncodeError, Misconfigured, is_raised_by_us, line_o
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.model.records import Headers, LogRecord, Unreadable
 from streamkit.state.timers import StoredTimer
-from streamkit.task.align import DECODE, STATE
 from streamkit.task.emit import NO_HEADERS, Lane
-from streamkit.task.task import Condemned
+from streamkit.task.failure_book import Condemned
+from streamkit.task.outside import DECODE, STATE
 
 # A header holds at most this much of a message, and of a traceback: there the end is what tells.
 MESSAGE_CHARACTERS_MAX = 1000

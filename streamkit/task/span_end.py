@@ -26,9 +26,10 @@ from streamkit.task.careful import guarded
 from streamkit.task.clocks import Clocks
 from streamkit.task.counts import RECORDS_OUT
 from streamkit.task.emit import Outbox
+from streamkit.task.failure_book import Condemned, Kind
 from streamkit.task.failures import Failures, Verdict
 from streamkit.task.identity import PlanIdentity
-from streamkit.task.task import Condemned, Kind, Task
+from streamkit.task.task import Task
 
 # What was held back: key, value and timestamp.
 Result = tuple[bytes | None, Any, int]
@@ -137,7 +138,7 @@ class SpanEnd:
         ends_ms = began_ms + TURN_MS
         for held, following in reversed(task.chain.held):
             results = list(held.take())
-            if (condemned := task.condemned_results.get(held.step)) is not None:
+            if (condemned := task.book.results.get(held.step)) is not None:
                 results = [each for each in results if not self._is_set_aside(task, each, condemned)]
             at = 0
             while at < len(results):
@@ -169,8 +170,8 @@ class SpanEnd:
 
     def _send_all_on(self, task: Task, held: Held, results: Iterable[Result], following: Push) -> None:  # noqa: ARG002 - `runtime/whereabouts.py` reads it
         for result in results:
-            if result[0] in task.muted or not self._send_on(task, following, result):
-                self._failures.put_result_aside(task, task.muted[result[0]], *result)
+            if result[0] in task.book.muted or not self._send_on(task, following, result):
+                self._failures.put_result_aside(task, task.book.muted[result[0]], *result)
 
     def _send_on(self, task: Task, following: Push, result: Result) -> bool:
         """Send a held-back result on; False if that failed and it is to be set aside."""
@@ -239,8 +240,8 @@ class SpanEnd:
         if task.careful is not None and task.careful.is_calm:
             task.careful.end()
             task.careful = None
-            task.is_suspect = False
-        set_aside, task.set_aside = task.set_aside, {}
+            task.book.is_suspect = False
+        set_aside = task.book.end_span()
         return TaskPart(task, rows, dict(task.positions), task.clock.snapshot(), task.span, set_aside)
 
 

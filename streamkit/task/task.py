@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,12 +19,14 @@ from streamkit.progress.writers import Writers
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.task_state import TaskState
 from streamkit.state.timers import StoredTimer
-from streamkit.task.align import encode_clock, open_clock, signal_due
 from streamkit.task.careful import Careful
 from streamkit.task.chain import Chain, TaskScope, bind
+from streamkit.task.clock_state import CLOCK, encode_clock, open_clock
 from streamkit.task.clocks import Clocks
+from streamkit.task.failure_book import FailureBook
 from streamkit.task.identity import PlanIdentity
 from streamkit.task.singly import Singly
+from streamkit.task.time_passes import signal_due
 from streamkit.task.time_rules import TimeRules
 
 # (task, store, timer) -> whether the timer was condemned, and is set aside now.
@@ -36,15 +37,8 @@ MakeCareful = Callable[["Task"], Careful]
 # (task, signal) -> it is on its way to the stages downstream, behind what the task has sent so far.
 Tell = Callable[["Task", Signal], None]
 
-# For how long after its time a timer of processing time keeps the count of its failures.
-COUNTED_MS = 3_600_000
-# Under which name the commit record keeps a task's time.
-CLOCK = "clock"
 # The rules of a pipeline that has no use for event time.
 NO_TIME = TimeRules(False, Writers({}), MAX_TIME, 0, Clocks(lambda: 0, lambda: 0))
-
-# One record: its partition and its offset.
-Place = tuple[TopicPartition, int]
 
 
 class Life(Enum):
@@ -68,43 +62,6 @@ ALLOWED: Mapping[Life, frozenset[Life]] = {
     Life.WAITING: frozenset({Life.RESTORING, Life.RUNNING, Life.CLOSED}),
     Life.CLOSED: frozenset(),
 }
-
-
-class Condemned(msgspec.Struct, frozen=True):
-    """Why a record will be set aside when it is reached again."""
-
-    step: str
-    error: str
-    traceback: str
-    # The class of the error, and the last line of the user's code on the way to it, where there is one.
-    kind: str = ""
-    line: str = ""
-    # Whether it would fail in the same way however often it is tried.
-    is_lasting: bool = False
-
-
-class Kind(NamedTuple):
-    """What failures are told and counted by; `error` is the class of the error."""
-
-    event: str
-    stage: str
-    step: str
-    error: str
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """What a task waits at, and why; how often in a row."""
-
-    at: str
-    reason: Condemned
-    times: int = 1
-
-    def again(self, at: str, reason: Condemned) -> "Wait":
-        """The next wait; it is the same one if place, step, line and class of the error are, whatever its text says."""
-        was = self.reason
-        is_same = (self.at, was.step, was.line, was.kind) == (at, reason.step, reason.line, reason.kind)
-        is_same = is_same and (bool(reason.kind) or was.error == reason.error)
-        return Wait(at, reason, self.times + 1 if is_same else 1)
 
 
 class Restored(msgspec.Struct):
@@ -154,31 +111,16 @@ class Task:
         self.span = self.committed_span = 0
         self.birth = ""
         self.plan_row = b""
-        # Offsets which the error policy has condemned: they go to the dead letters without being run.
-        self.condemned: dict[TopicPartition, dict[int, Condemned]] = {}
-        # Keys whose held-back result could not be sent on: it is set aside at the next end of the span.
-        self.muted: dict[bytes | None, Condemned] = {}
-        # Those that hold the loop for too long, by the step that holds them back: never run as long as that is remembered.
-        self.condemned_results: dict[str, dict[bytes | None, Condemned]] = {}
-        # Timers which the error policy has condemned, by store: they are set aside instead of being fired.
-        self.condemned_timers: dict[tuple[str, StoredTimer], Condemned] = {}
-        self.timers_set_aside: set[tuple[str, StoredTimer]] = set()
-        # How much was set aside in the open span.
-        self.set_aside: dict[Kind, int] = {}
-        # How often a record, or the held-back result of a key, has failed and was tried again.
-        self.attempts: dict[Place | tuple[str, StoredTimer] | bytes | None, int] = {}
-        # True if records have failed: when the span is read again, they are run carefully.
-        self.is_suspect = False
+        self.book = FailureBook()
+        # Undoes what fails, while records have failed.
         self.careful: Careful | None = None
         self.wake_at = 0.0
-        self.wait: Wait | None = None
         # How many of its records are run at a time.
         self.pace = Pace()
         self.singly = Singly(self.pace, rules.clocks.now_ms)
         # False until a commit record of ours names us as the owner; the first commit is done at once for that.
         self.announced = False
-        # Failures in a row, of the task or of the record that it is stuck at: the waiting time grows with them.
-        self.failures = 0
+        self._processing_timers = {each.name for each in stage.stores if each.kind == "processing_timers"}
         self._state: TaskState | None = None
         self._chain: Chain | None = None
         self._clock: TaskClock | None = None
@@ -235,15 +177,14 @@ class Task:
         self.state.drop()
         self.positions = dict(self.committed)
         self.span = self.committed_span
-        self.timers_set_aside.clear()
-        self.set_aside = {}
+        self.book.begin_span()
         self.moved = not self.announced
         former, self._clock = self._clock, open_clock(self.inputs, self.rules, self.committed_clock)
         if former is not None:
             for topic, source in self._clock.sources.items():
                 # When something last came is not undone, or an idle partition would be waited for once more.
                 source.heard_ms = former.sources[topic].heard_ms
-        if (self.condemned_timers or self.is_suspect) and self._set_timer_aside is not None:
+        if (self.book.timers or self.book.is_suspect) and self._set_timer_aside is not None:
             self._clock.on_condemned(partial(self._set_timer_aside, self))
         self._clock.on_awake(self._tell_awake)
         if self.singly.timers:
@@ -251,7 +192,7 @@ class Task:
         self._chain = bind(
             self.stage, TaskScope(self.id.partition, self.state, self._clock, self.rules, outputs)
         )
-        self.careful = self._make_careful(self) if self.is_suspect and self._make_careful else None
+        self.careful = self._make_careful(self) if self.book.is_suspect and self._make_careful else None
         for partition in self.inputs:
             if self.is_read_to_its_end(partition):
                 self._clock.sources[partition.topic].status = Status.FINISHED
@@ -295,41 +236,13 @@ class Task:
     def landed(self, positions: Mapping[TopicPartition, int], clock: ClockState, span: int) -> None:
         """A commit with these positions and this time, as this span, has ended."""
         if positions != self.committed or clock.fired != self.committed_clock.fired:
-            self.failures = 0  # it got further
+            self.book.in_a_row = 0  # it got further
         self.committed = dict(positions)
         self.committed_clock = clock
         self.committed_span = span
         self.announced = True
         self.singly.passed(positions)
-        self.muted.clear()
-        for what in self.timers_set_aside:
-            self.condemned_timers.pop(what, None)
-        self.timers_set_aside.clear()
-        # A record that is still ahead of us keeps its count, or its patience would never end.
-        self.attempts = {
-            what: count
-            for what, count in self.attempts.items()
-            if isinstance(what, tuple) and self._is_ahead(what, positions)
-        }
-        for partition, offset in positions.items():
-            condemned = self.condemned.get(partition)
-            if condemned:
-                self.condemned[partition] = {at: why for at, why in condemned.items() if at >= offset}
-
-    def _is_ahead(
-        self, what: Place | tuple[str, StoredTimer], positions: Mapping[TopicPartition, int]
-    ) -> bool:
-        """Whether what has failed is still to come, and its count still counts."""
-        place, at = what
-        if isinstance(place, TopicPartition):
-            return isinstance(at, int) and at >= positions.get(place, 0)
-        if not isinstance(at, StoredTimer) or what in self.condemned_timers:
-            return isinstance(at, StoredTimer)
-        if place in {store.name for store in self.stage.stores if store.kind == "processing_timers"}:
-            # One that was set and failed in the same span is in no committed state; by then it has had its tries.
-            return at.time > self.rules.clocks.now_ms() - COUNTED_MS
-        # A timer of event time has fired, or was set aside, when event time has come past it.
-        return at.time > self.committed_clock.fired
+        self.book.landed(positions, clock.fired, self._processing_timers, self.rules.clocks.now_ms())
 
     def commit_record(self, writer_id: str, plan: PlanIdentity, now_ms: int) -> CommitRecord:
         """The record of the commit that is about to be made."""

@@ -9,8 +9,7 @@ from streamkit.model.ids import MAX_TIME, TopicPartition
 from streamkit.model.signal import EndOfInput
 from streamkit.progress.channels import Status
 from streamkit.runtime.last_commits import last_commits
-from streamkit.task.align import decode_clock
-from streamkit.task.task import CLOCK
+from streamkit.task.clock_state import CLOCK, decode_clock
 from streamkit.testing import Harness
 from streamkit.testing.memory.partition import TransactionOutcome
 from tests.progress.alarms import (

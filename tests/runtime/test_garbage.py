@@ -126,7 +126,7 @@ def test_a_failing_pipeline_waits_at_it(garbled: Callable[..., None]) -> None:
         assert harness.read(SEEN) == ["a"]
         loop = harness.workers[0].loop
         assert loop is not None
-        assert [task.failures > 3 for task in loop.roster.tasks.values()] == [True]
+        assert [task.book.in_a_row > 3 for task in loop.roster.tasks.values()] == [True]
 
 
 def test_a_header_name_that_is_no_text_costs_nothing(garbled: Callable[..., None]) -> None:

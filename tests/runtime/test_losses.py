@@ -15,7 +15,8 @@ from streamkit.runtime.slot import Slot, take_slot
 from streamkit.runtime.whereabouts import Whereabouts
 from streamkit.state.timers import StoredTimer
 from streamkit.task.counts import DEAD_LETTERS
-from streamkit.task.task import Condemned, Task
+from streamkit.task.failure_book import Condemned
+from streamkit.task.task import Task
 from streamkit.testing import Harness
 
 AT = TopicPartition("words", 0)
@@ -41,7 +42,7 @@ def condemned(known: Losses) -> dict[int, Condemned]:
     stage = plan.stages[0]
     task = Task(TaskId("stage", 0), stage, {AT: stage.inputs[0]})
     known.condemn(task)
-    return task.condemned.get(AT, {})
+    return task.book.records.get(AT, {})
 
 
 def _mapping(policy: ErrorPolicy | None = None, ran: list[str] | None = None) -> sk.Pipeline:
@@ -132,8 +133,8 @@ def test_a_timer_is_condemned_by_its_task_and_name(tmp_path: Path) -> None:
     task, other = Task(TaskId("stage", 0), stage, {}), Task(TaskId("stage", 1), stage, {})
     for each in (task, other):
         losses(slot).condemn(each)
-    assert list(task.condemned_timers) == [("store", timer)]
-    assert other.condemned_timers == {}
+    assert list(task.book.timers) == [("store", timer)]
+    assert other.book.timers == {}
     assert not losses(slot).was_handed
 
 
@@ -146,11 +147,11 @@ def test_a_held_back_result_is_condemned_by_its_task_step_and_key(tmp_path: Path
     task, other = Task(TaskId("stage", 0), stage, {}), Task(TaskId("stage", 1), stage, {})
     for each in (task, other):
         losses(slot).condemn(each)
-    assert {step: list(keys) for step, keys in task.condemned_results.items()} == {"counted": [b"k\xff"]}
-    assert (task.condemned_timers, other.condemned_results) == ({}, {})
+    assert {step: list(keys) for step, keys in task.book.results.items()} == {"counted": [b"k\xff"]}
+    assert (task.book.timers, other.book.results) == ({}, {})
     assert slowed(losses(slot)).singly.results  # the other one is measured alone
     task.landed({}, ClockState(), 1)
-    assert task.condemned_results
+    assert task.book.results
 
 
 def test_a_file_with_results_has_no_field_that_older_versions_do_not_know(tmp_path: Path) -> None:
@@ -269,7 +270,7 @@ def test_fail_stops_the_task_at_it_without_running_it() -> None:
         assert loop is not None
         (task,) = loop.roster.tasks.values()
         assert not task.clock.counts[DEAD_LETTERS]
-        assert task.failures > 1
+        assert task.book.in_a_row > 1
     assert set(ran) == {"a"}
 
 

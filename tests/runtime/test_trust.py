@@ -16,7 +16,7 @@ from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.slot import take_slot
 from streamkit.state.keys import COMMIT_KEY
-from streamkit.task.task import CLOCK
+from streamkit.task.clock_state import CLOCK
 from streamkit.testing import Harness
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing

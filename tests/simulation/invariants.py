@@ -13,8 +13,8 @@ from streamkit.progress.channels import Status
 from streamkit.progress.task_clock import ClockState
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
-from streamkit.task.align import decode_clock
-from streamkit.task.task import CLOCK, Task
+from streamkit.task.clock_state import CLOCK, decode_clock
+from streamkit.task.task import Task
 from streamkit.testing.memory.partition import MemoryPartition, StoredBatch, TransactionOutcome
 from tests.simulation import reference
 from tests.simulation.network import AuditedTransactions

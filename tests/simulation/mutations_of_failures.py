@@ -87,7 +87,7 @@ def attempts_are_never_counted(patch: Any) -> None:
     is_given_up = Failures._is_given_up
 
     def broken(self: Failures, task: Task, what: Any, reason: Any) -> bool:
-        task.attempts.clear()
+        task.book.attempts.clear()
         return is_given_up(self, task, what, reason)
 
     patch(Failures, "_is_given_up", broken)

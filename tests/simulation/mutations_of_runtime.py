@@ -232,7 +232,7 @@ def condemned_record_dropped(patch: Any) -> None:
     put_aside = Failures.put_aside
 
     def broken(self: Failures, task: Task, partition: Any, record: Any, reason: Any) -> None:
-        if record.offset not in task.condemned.get(partition, {}):
+        if record.offset not in task.book.records.get(partition, {}):
             put_aside(self, task, partition, record, reason)
 
     patch(Failures, "put_aside", broken)
@@ -246,7 +246,7 @@ def failing_record_leaves_its_effects(patch: Any) -> None:
         verdict = judge(self, task, partition, failed)
         if verdict is not Verdict.RUN_AGAIN:
             return verdict
-        reason = task.condemned[partition].pop(failed.record.offset)
+        reason = task.book.records[partition].pop(failed.record.offset)
         self.put_aside(task, partition, failed.record, reason)
         return Verdict.SET_ASIDE
 

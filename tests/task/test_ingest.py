@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.task import align
+from streamkit.task import time_passes
 from streamkit.task.ingest import Intake
 from streamkit.testing import Harness
 from tests.progress.alarms import ORDERS, RINGS, Order, ringing
@@ -10,7 +10,7 @@ from tests.progress.alarms import ORDERS, RINGS, Order, ringing
 
 def test_timers_that_fill_a_slice_are_part_of_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice in which no record is run yet has fired timers: their task must not be left out of the commit."""
-    monkeypatch.setattr(align, "TIMERS_AT_ONCE", 3)
+    monkeypatch.setattr(time_passes, "TIMERS_AT_ONCE", 3)
     slices: list[bool] = []
     run_slice = Intake.run_slice
 

@@ -162,7 +162,7 @@ def test_a_policy_to_fail_stops_the_task_at_a_condemned_result_without_running_i
         assert harness.read(LENGTHS) == []
         loop = harness.workers[0].loop
         assert loop is not None
-        assert max(task.failures for task in loop.roster.tasks.values()) > 1
+        assert max(task.book.in_a_row for task in loop.roster.tasks.values()) > 1
     assert ran.count("stuck") == 2
 
 

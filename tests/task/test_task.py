@@ -15,7 +15,8 @@ from streamkit.runtime.assign import _follows as follows
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
 from streamkit.task.counts import DEAD_LETTERS
-from streamkit.task.task import ALLOWED, Condemned, Life, Restored, Task
+from streamkit.task.failure_book import Condemned
+from streamkit.task.task import ALLOWED, Life, Restored, Task
 from streamkit.testing import Harness
 from tests.operators.scope import writing_to
 from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
@@ -47,11 +48,11 @@ def test_a_condemned_record_is_remembered_until_it_is_committed():
     task = a_task()
     place = TopicPartition("views", 0)
     reason = Condemned("step", "error", "")
-    task.condemned = {place: {3: reason, 8: reason}}
+    task.book.records = {place: {3: reason, 8: reason}}
     task.landed({place: 5}, ClockState(), 1)
-    assert task.condemned == {place: {8: reason}}
+    assert task.book.records == {place: {8: reason}}
     task.landed({place: 9}, ClockState(), 2)
-    assert task.condemned == {place: {}}
+    assert task.book.records == {place: {}}
 
 
 def test_what_a_task_without_event_time_has_counted_goes_on_when_it_is_restored():
@@ -117,9 +118,9 @@ def test_the_count_of_a_timer_that_failed_is_forgotten_after_an_hour() -> None:
             harness.send(ORDERS, Order(number, set_in=[50 + number]), key="a")
             harness.advance(2.0)
         (task,) = harness._running()
-        assert len(task.attempts) == 5
+        assert len(task.book.attempts) == 5
         harness.advance(3700.0)
         harness.send(ORDERS, Order(9), key="a")
         harness.run()
         assert len(harness.read(RINGS)) == 5
-        assert not task.attempts
+        assert not task.book.attempts
