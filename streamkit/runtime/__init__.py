@@ -2,7 +2,7 @@
 
 the walk        loop rhythm assign poll turns pulse commit persist
 the process     worker processes stop_signals arrive host slot retries looks disk status
-the start       prepare early internal_topics lost assemble parts make_task
+the start       prepare early internal_topics lost assemble parts
 the group       declined growth twins
 the restore     restore tail agree given_up
 the writer      writer_names writer_life retire blocked

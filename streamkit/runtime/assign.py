@@ -17,7 +17,6 @@ from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.kafka.ports import Assignment, Log, Reader, StageTasks
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.operators.step import Statements
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
@@ -225,7 +224,7 @@ class Roster:
         restored.clock = with_ends(restored.clock, ends)
         return restored
 
-    def start_ready(self, outputs: Mapping[str, Statements], reader: Reader) -> None:
+    def start_ready(self, start: Callable[[Task, Restored], None], reader: Reader) -> None:
         """Let tasks whose restore has ended begin to run.
 
         Raises:
@@ -239,7 +238,7 @@ class Roster:
             except IncompatiblePlan as error:
                 self._decline(task, error, reader)
                 continue
-            task.start(restored, outputs)
+            start(task, restored)
             self._has_run = True
             self.seek(task, reader)
 

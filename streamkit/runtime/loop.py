@@ -6,18 +6,19 @@ span is committed, so one transaction covers them all.
 
 import asyncio
 import math
+from collections.abc import Mapping
 from functools import partial
 
 import structlog
 
 from streamkit.errors import DataRefused, EncodeError, Fenced, Retry, StateCorrupt
-from streamkit.model.ids import TopicPartition
+from streamkit.graph.stage import Input, Stage
+from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
 from streamkit.runtime.commit import Committer
 from streamkit.runtime.doubts import Doubts
 from streamkit.runtime.local import LocalShuffles, Way
-from streamkit.runtime.make_task import TaskMaker
 from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.parts import Parts
 from streamkit.runtime.persist import Persistence
@@ -31,12 +32,11 @@ from streamkit.runtime.turns import Turns
 from streamkit.runtime.watch import Watch
 from streamkit.runtime.writer_life import WriterLife
 from streamkit.task.clocks import clocks_of
-from streamkit.task.emit import Lane, Outbox
-from streamkit.task.failures import Failures, Verdict
-from streamkit.task.identity import identify
+from streamkit.task.emit import Lane
+from streamkit.task.engine import Engine
+from streamkit.task.failures import Verdict
 from streamkit.task.ingest import Intake
-from streamkit.task.letters import Letters
-from streamkit.task.span_end import SpanEnd, SpanEndFailed
+from streamkit.task.span_end import SpanEndFailed
 from streamkit.task.task import Life, Task
 from streamkit.task.time_rules import rules_of
 
@@ -47,44 +47,47 @@ class WorkerLoop:
     """Runs the tasks of one worker until it is told to stop."""
 
     def __init__(self, parts: Parts) -> None:
-        plan = identify(parts.plan)
         loop = asyncio.get_running_loop()
-        self._clocks = clocks_of(parts.now_ms, lambda: int(loop.time() * 1000))
+        clocks = clocks_of(parts.now_ms, lambda: int(loop.time() * 1000))
         self._parts = parts
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
-        self._outbox = Outbox(parts.writer, parts.limits)
-        self._routes = OutputTopics(parts.plan, self._outbox, parts.partition_counts, parts.log.admin())
-        self._failures = Failures(parts.plan.on_error, Letters(self._routes.letters), self._clocks.elapsed_ms)
-        self._refusals = Refusals(self._failures)
-        self._span_end = SpanEnd(self._outbox, self._failures, plan, self._clocks)
-        self._committer = Committer(parts.writer, self._span_end)
-        self._rules = rules_of(parts.plan, parts.settings, self._clocks)
+        self._rules = rules_of(parts.plan, parts.settings, clocks)
+        engine = Engine(parts.plan, self._rules, parts.writer, parts.partition_counts, parts.limits)
+        self._engine = engine
+        self._failures = engine.failures
+        self._topics = OutputTopics(parts.plan, engine, parts.log.admin())
+        self._refusals = Refusals(engine.failures)
+        self._committer = Committer(parts.writer, engine.span_end)
         self._persistence = Persistence(parts.storage, parts.settings)
-        written = self._routes.written
-        self._retirement = Retirement(parts.log, parts.plan.name, written, self._routes.read)
-        maker = TaskMaker(self._rules, self._outbox, self._failures, self._span_end, parts.losses)
+        written = engine.routes.written
+        self._retirement = Retirement(parts.log, parts.plan.name, written, engine.routes.read)
         self.roster = Roster(
-            parts.plan, parts.log, self._persistence, parts.settings, self._retirement, maker.make
+            parts.plan, parts.log, self._persistence, parts.settings, self._retirement, self._make_task
         )
         self._blocked = BlockedOutputs(
             parts.log.admin(), written, self._sweep, parts.settings.transaction_timeout_s
         )
-        self._pulse = Pulse(self.roster, parts.log.admin(), self._failures, self._rules)
-        self._intakes = Intakes(self._reader, self.roster)
+        self._pulse = Pulse(self.roster, parts.log.admin(), engine)
+        self._intakes = Intakes(self._reader, self.roster, engine)
         self._backoff = Backoff(parts.settings)
         self._writer_life = WriterLife(parts, self._retirement, self._backoff)
         self._doubts = Doubts(parts.settings, self._committer, self._refusals)
         self._is_transactional = parts.settings.guarantee == "exactly_once"
-        self._rhythm = Rhythm(parts.settings, self._committer, self._outbox)
+        self._rhythm = Rhythm(parts.settings, self._committer, engine.outbox)
         self._local = LocalShuffles(
             self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
         )
         self._turns = Turns(
-            self._local, self._intakes, self._refusals, parts.settings.slice_records, self._clocks.elapsed_ms
+            self._local, self._intakes, self._refusals, parts.settings.slice_records, clocks.elapsed_ms
         )
         self.watch = Watch(parts.settings.processing_max_s, parts.membership, parts.losses, self._is_past)
         self._stopping = False
+
+    def _make_task(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
+        task = self._engine.make(task_id, stage, inputs)
+        self._parts.losses.remind(task)
+        return task
 
     def _is_past(self, partition: TopicPartition, offset: int) -> bool:
         """Whether a record of ours is committed, and needs no counting any more; also asked from the watch's thread."""
@@ -96,7 +99,7 @@ class WorkerLoop:
         if not self._settings.local_shuffle or not self._is_transactional or self._parts.losses.was_handed:
             return {}
         shuffles = self._parts.plan.shuffles()
-        return {topic: self._outbox.lane(topic, count or 0) for topic, count in shuffles.items()}
+        return {topic: self._engine.outbox.lane(topic, count or 0) for topic, count in shuffles.items()}
 
     def stop(self) -> None:
         """Finish the span, commit, leave the group; `run` then returns."""
@@ -165,7 +168,7 @@ class WorkerLoop:
             await self._rejoin()  # others may be able to run what we cannot
         roster.declined.require_runner(now_s(), is_working=bool(roster.tasks))
         if roster.restoring:
-            roster.start_ready(self._routes.codes, self._reader)
+            roster.start_ready(self._engine.start, self._reader)
             for task in self._refusals.take_stopped(roster.running()):
                 self._stop_for_a_while(task)
         roster.wake(now_s(), self._reader)
@@ -194,7 +197,7 @@ class WorkerLoop:
     async def _run(self, intake: Intake) -> None:
         if not self._rhythm.is_span_open:
             self._rhythm.begin_span()
-            self._outbox.begin_span(self._parts.now_ms())
+            self._engine.begin_span(self._parts.now_ms())
         self._watch()
         if (failed := self._turns.run(intake)) is not None:  # turns.py    bounded by number and by time
             await self._obey(*failed)
@@ -205,7 +208,7 @@ class WorkerLoop:
         if not self._rules.is_timed or self._refusals.is_full:
             return
         if not self._rhythm.is_span_open:
-            self._outbox.begin_span(self._parts.now_ms())
+            self._engine.begin_span(self._parts.now_ms())
         self._watch()
         failed = self._pulse.beat(now_s(), lambda: self._refusals.is_full)
         if failed is not None:
@@ -224,7 +227,7 @@ class WorkerLoop:
             for tasks in self.roster.running_by_stage():
                 await self._run_handed()
                 for task in tasks:
-                    for _ in self._span_end.finish(task):
+                    for _ in self._engine.span_end.finish(task):
                         await asyncio.sleep(0)
             self._committer.begin(self.roster.running(), self.roster.assignment.member)
             self._refusals.sent()
@@ -234,7 +237,7 @@ class WorkerLoop:
         if self._refusals.is_searching:
             await self._committer.settle()
             self._refusals.landed(self.roster.owner_of, now_s(), is_hurried=self._pulse.is_hurried)
-        self._persistence.keep_within_memory(self.roster.states(), self._outbox.caches)
+        self._persistence.keep_within_memory(self.roster.states(), self._engine.outbox.caches)
 
     async def _run_handed(self) -> None:
         """Run all that was handed over: both ends of a local shuffle are committed together."""
@@ -279,7 +282,7 @@ class WorkerLoop:
             task.book.is_suspect = task.book.is_suspect or (
                 failed.book.is_suspect and task.stage is failed.stage
             )
-            task.rewind(self._routes.codes)
+            self._engine.rewind(task)
             if task is failed and verdict is not Verdict.RUN_AGAIN:
                 self._stop_for_a_while(task)
             else:
@@ -296,7 +299,7 @@ class WorkerLoop:
     async def _narrow(self, refused: DataRefused) -> None:
         """The broker does not take what a span holds: go by what its topics say now, or else look for it."""
         await self._committer.abandon()
-        if not await self._routes.look_again():
+        if not await self._topics.look_again():
             self._refusals.refused(refused, self._committer.sent, now_s())
         await self._go_back()  # positions are not in doubt: none of this span's are on their way
 
@@ -309,7 +312,7 @@ class WorkerLoop:
         await self._committer.abandon()
         self._forget_span()
         await self._doubts.pause()
-        await self._routes.look_again()
+        await self._topics.look_again()
         if self._is_transactional:
             await self._go_back()
         else:
@@ -339,7 +342,7 @@ class WorkerLoop:
 
     def _forget_span(self) -> None:
         self._local.drop()
-        self._outbox.drop()
+        self._engine.drop()
         self._intakes.drop()
         self._refusals.drop()
         self._rhythm.end_span()

@@ -152,6 +152,11 @@ class Losses:
             namespace=timer.namespace or where.held_by.encode(),
         )
 
+    def remind(self, task: Task) -> None:
+        """Tell a new task all that is known of it."""
+        self.condemn(task)
+        self.slow_down(task)
+
     def condemn(self, task: Task) -> None:
         """Tell a new task which of its records, timers and held-back results are not to be run any more."""
         for loss in self._all():

@@ -1,18 +1,15 @@
 """output_topics: whether the topics that we write to still are what they were."""
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 
 from streamkit.errors import Misconfigured, Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin
-from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_shape import TopicInfo, so_many
-from streamkit.task.emit import Outbox
+from streamkit.task.engine import Engine
 from streamkit.task.limits import limits_of
-from streamkit.task.routes import dead_letter_lane, output_codes, written_and_read
 
 log = structlog.get_logger()
 
@@ -22,18 +19,13 @@ LOOK_AGAIN_S = 0.5
 
 
 class OutputTopics:
-    """The output topics of a plan, as these are now, and how records get there."""
+    """The output topics of a plan, as these are now."""
 
-    def __init__(self, plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int], admin: Admin) -> None:
+    def __init__(self, plan: Plan, engine: Engine, admin: Admin) -> None:
         self._plan = plan
-        self._outbox = outbox
-        self._counts = dict(partition_counts)
+        self._outbox = engine.outbox
+        self._routes = engine.routes
         self._admin = admin
-        # The statements that append to each topic; see `Scope.output`.
-        self.codes = output_codes(plan, outbox, self._counts)
-        self.letters = dead_letter_lane(plan, outbox, self._counts)
-        # All partitions that we write to, which may become more, and all that we commit positions of.
-        self.written, self.read = written_and_read(plan, self._counts)
 
     async def look_again(self) -> bool:
         """See what the topics are now; whether they take something else than before.
@@ -50,17 +42,13 @@ class OutputTopics:
             return False
         for topic in self._own:
             self._require(topic, found.get(topic))
-            if found[topic].partitions > self._counts[topic]:
-                log.warning(
-                    "a topic has more partitions now", topic=topic, partitions=found[topic].partitions
-                )
-                more = range(self._counts[topic], found[topic].partitions)
-                self.written += [TopicPartition(topic, number) for number in more]
-                self._counts[topic] = found[topic].partitions
-                self._outbox.grow(topic, found[topic].partitions)
+            partitions = found[topic].partitions
+            if partitions > self._routes.counts[topic]:
+                log.warning("a topic has more partitions now", topic=topic, partitions=partitions)
+                self._routes.grow(topic, partitions)
         if not self._outbox.learn({topic: limits_of(info) for topic, info in found.items()}):
             return False
-        self.codes.update(output_codes(self._plan, self._outbox, self._counts))
+        self._routes.renew()
         log.warning("output topics take something else than before: going by their new settings")
         return True
 
@@ -87,8 +75,8 @@ class OutputTopics:
                 detail="results cannot be written; nothing of them is lost, they will be made again",
                 hint="start the worker again: it creates this topic itself" if is_ours else apply,
             )
-        if info.partitions < self._counts[topic]:
-            had = self._counts[topic]
+        if info.partitions < self._routes.counts[topic]:
+            had = self._routes.counts[topic]
             raise Misconfigured(
                 f'topic "{topic}" has {so_many(info.partitions)}, and had {had} when the worker started',
                 detail="it was deleted and created anew",

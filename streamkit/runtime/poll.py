@@ -12,9 +12,9 @@ from streamkit.kafka.ports import Reader
 from streamkit.model.ids import TopicPartition
 from streamkit.progress.pace import TURN_MS
 from streamkit.runtime.assign import Roster
+from streamkit.task.engine import Engine
 from streamkit.task.ingest import FetchedIntake
 from streamkit.task.task import Life, Task
-from streamkit.task.time_passes import hear
 
 # A poll that brings less than this leaves the worker mostly waiting: it may as well wait for the next one.
 CALM_BYTES = 64 * 1024
@@ -23,8 +23,9 @@ CALM_BYTES = 64 * 1024
 class Intakes:
     """The fetched batches that wait for their turn."""
 
-    def __init__(self, reader: Reader, roster: Roster) -> None:
+    def __init__(self, reader: Reader, roster: Roster, engine: Engine) -> None:
         self._reader = reader
+        self._engine = engine
         self._roster = roster
         # By partition, the one whose turn it is first.
         self._waiting: OrderedDict[TopicPartition, deque[FetchedIntake]] = OrderedDict()
@@ -74,8 +75,8 @@ class Intakes:
             if task.is_read_to_its_end(batch.partition):
                 self._reader.forget(batch.partition)
             else:
-                hear(task.clock, batch.partition.topic, task.rules)
-                self._waiting.setdefault(batch.partition, deque()).append(FetchedIntake(task, batch))
+                intake = self._engine.intake(task, batch)
+                self._waiting.setdefault(batch.partition, deque()).append(intake)
 
     def charge(self, took_ms: int) -> None:
         """The current batch has been worked on for so long; after a whole turn the next partition follows."""

@@ -12,16 +12,13 @@ from streamkit.kafka.ports import Admin
 from streamkit.model.ids import MIN_TIME, TaskId, TopicPartition
 from streamkit.progress.channels import Status
 from streamkit.progress.pace import TURN_MS
-from streamkit.progress.source_clock import GeneratorFailed, SourceClock
-from streamkit.progress.task_clock import TimerFailed
+from streamkit.progress.source_clock import SourceClock
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.looks import Look
 from streamkit.runtime.strangers import Strangers
-from streamkit.task.careful import guarded
-from streamkit.task.failures import Failures, Verdict
+from streamkit.task.engine import Engine
+from streamkit.task.failures import Verdict
 from streamkit.task.task import Task
-from streamkit.task.time_passes import TIMERS_AT_ONCE
-from streamkit.task.time_rules import TimeRules
 
 log = structlog.get_logger()
 
@@ -45,12 +42,12 @@ def is_at_rest(task: Task) -> bool:
 class Pulse:
     """Beats while the loop runs; does nothing for tasks that have no use for time."""
 
-    def __init__(self, roster: Roster, admin: Admin, failures: Failures, rules: TimeRules) -> None:
+    def __init__(self, roster: Roster, admin: Admin, engine: Engine) -> None:
         self._roster = roster
         self._admin = admin
-        self._failures = failures
-        self._clocks = rules.clocks
-        self._strangers = Strangers(rules.writers, admin, roster)
+        self._engine = engine
+        self._clocks = engine.rules.clocks
+        self._strangers = Strangers(engine.rules.writers, admin, roster)
         self._next_beat_s = 0.0
         self._next_task: TaskId | None = None
         self._look = Look("idle partitions")
@@ -69,18 +66,13 @@ class Pulse:
             return None
         self._next_beat_s = now_s + BEAT_S
         self.is_hurried = False
-        now_ms, elapsed_ms = self._clocks.now_ms(), self._clocks.elapsed_ms()
+        elapsed_ms = self._clocks.elapsed_ms()
         for task in self._in_turn():
-            try:
-                self._beat(task, now_ms)
-            except TimerFailed as failed:
-                task.moved = True  # timers before it have fired
-                verdict = self._failures.judge_timer(task, failed)
-                if verdict is not Verdict.SET_ASIDE:
-                    return task, verdict
-                self.is_hurried = True  # it comes due again at once, and is set aside then
-            except GeneratorFailed as failed:
-                return task, self._failures.judge_tick(task, failed.cause)
+            passed = self._engine.pass_time(task)
+            if passed.verdict is not None:
+                return task, passed.verdict
+            if not passed.is_done:
+                self.is_hurried = True
             if is_full() or self._clocks.elapsed_ms() - elapsed_ms >= TURN_MS:
                 self.is_hurried = True  # the others follow with the next beat
                 break
@@ -96,18 +88,6 @@ class Pulse:
         for at, task in enumerate(tasks):
             self._next_task = tasks[(at + 1) % len(tasks)].id
             yield task
-
-    def _beat(self, task: Task, now_ms: int) -> None:
-        clock = task.clock
-        for source in clock.sources.values():
-            source.tick(now_ms)
-        fired_before = clock.fired_count
-        with guarded(task.careful):
-            is_done = clock.advance(TIMERS_AT_ONCE) and clock.fire_processing(now_ms, TIMERS_AT_ONCE)
-        if clock.fired_count > fired_before or task.signal_due() is not None or task.has_finished_unsaid:
-            task.moved = True
-        if not is_done:
-            self.is_hurried = True
 
     def _find_idle(self, now_s: float) -> None:
         if not self._look.is_due(now_s):

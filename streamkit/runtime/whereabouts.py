@@ -12,9 +12,9 @@ from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.operators.fused import is_loop, step_at
 from streamkit.progress.source_clock import SourceClock
 from streamkit.progress.task_clock import TaskClock
-from streamkit.runtime.pulse import Pulse
 from streamkit.state.timers import StoredTimer
 from streamkit.task.chain import start_step
+from streamkit.task.engine import Engine
 from streamkit.task.ingest import Intake
 from streamkit.task.outside import WATERMARKS
 from streamkit.task.span_end import SpanEnd
@@ -30,7 +30,7 @@ _GENERATE = frozenset({_OBSERVE, SourceClock.tick.__code__, SourceClock.__init__
 _START_STEP = start_step.__code__
 # The frames in which a task is at work without a record, while time passes or as it begins; which variable is the task.
 _WITHOUT_RECORD = {
-    Pulse._beat.__code__: "task",  # noqa: SLF001
+    Engine.pass_time.__code__: "task",
     Task.rewind.__code__: "self",
 }
 

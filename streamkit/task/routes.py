@@ -1,4 +1,4 @@
-"""routes: which partition of which output topic a record goes to."""
+"""routes: where results go: how each output topic is appended to, and which partitions are written and read."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,49 +7,61 @@ from streamkit.graph.plan import Plan
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import KafkaPartitions, ShufflePartitions
 from streamkit.operators.step import Statements
-from streamkit.task.emit import Lane, Outbox
+from streamkit.task.emit import Outbox
 
 
-def output_codes(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> dict[str, Statements]:
-    """How to append to each output topic: sinks by Kafka's own partitioner, shuffles by key group."""
-    codes: dict[str, Statements] = {}
-    for stage in plan.stages:
-        for output in stage.outputs:
-            if output.topic not in codes:
-                count = partitions_of(output.topic, partition_counts)
-                by_key = ShufflePartitions(count) if output.kind == "shuffle" else KafkaPartitions(count)
-                codes[output.topic] = outbox.append_code(output.topic, by_key, count)
-    return codes
+class Routes:
+    """How results get to the output topics of a plan, and which partitions that concerns."""
 
+    def __init__(self, plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> None:
+        self._plan = plan
+        self._outbox = outbox
+        self.counts = dict(partition_counts)
+        # The statements that append to each topic; see `Scope.output`.
+        self.codes = self._output_codes()
+        # Where dead letters go.
+        self.letters = outbox.bound(outbox.lane(plan.dead_letter_topic, self._count(plan.dead_letter_topic)))
+        outputs = [output.topic for stage in plan.stages for output in stage.outputs]
+        inputs = [each.topic for stage in plan.stages for each in stage.inputs]
+        # All partitions that we write to, which may become more, and all that we commit positions of.
+        self.written = _all_of(
+            dict.fromkeys([*plan.changelogs(), *outputs, plan.dead_letter_topic]), self.counts
+        )
+        self.read = _all_of(dict.fromkeys(inputs), self.counts)
 
-def dead_letter_lane(plan: Plan, outbox: Outbox, partition_counts: Mapping[str, int]) -> Lane:
-    """Where dead letters go."""
-    lane = outbox.lane(plan.dead_letter_topic, partitions_of(plan.dead_letter_topic, partition_counts))
-    return outbox.bound(lane)
+    def grow(self, topic: str, partitions: int) -> None:
+        """A topic that we write to has more partitions now."""
+        self.written += [TopicPartition(topic, number) for number in range(self.counts[topic], partitions)]
+        self.counts[topic] = partitions
+        self._outbox.grow(topic, partitions)
 
+    def renew(self) -> None:
+        """Topics take something else than before: append to them by their new rules."""
+        self.codes.update(self._output_codes())
 
-def written_and_read(
-    plan: Plan, partition_counts: Mapping[str, int]
-) -> tuple[list[TopicPartition], list[TopicPartition]]:
-    """All partitions that workers of this plan write to, and all that they commit positions of."""
-    outputs = [output.topic for stage in plan.stages for output in stage.outputs]
-    inputs = [each.topic for stage in plan.stages for each in stage.inputs]
-    written = dict.fromkeys([*plan.changelogs(), *outputs, plan.dead_letter_topic])
-    return _all_of(written, partition_counts), _all_of(dict.fromkeys(inputs), partition_counts)
+    def _output_codes(self) -> dict[str, Statements]:
+        """How to append to each output topic: sinks by Kafka's own partitioner, shuffles by key group."""
+        codes: dict[str, Statements] = {}
+        for stage in self._plan.stages:
+            for output in stage.outputs:
+                if output.topic not in codes:
+                    count = self._count(output.topic)
+                    by_key = ShufflePartitions(count) if output.kind == "shuffle" else KafkaPartitions(count)
+                    codes[output.topic] = self._outbox.append_code(output.topic, by_key, count)
+        return codes
+
+    def _count(self, topic: str) -> int:
+        """The number of partitions of a topic that must exist."""
+        count = self.counts.get(topic)
+        if count is None:
+            raise Misconfigured(
+                f'topic "{topic}" does not exist',
+                hint="declare it in a file and create it with `streamkit topics apply --execute`, or let `streamkit check` list what is missing",
+            )
+        return count
 
 
 def _all_of(topics: Iterable[str], partition_counts: Mapping[str, int]) -> list[TopicPartition]:
     return [
         TopicPartition(topic, number) for topic in topics for number in range(partition_counts.get(topic, 0))
     ]
-
-
-def partitions_of(topic: str, partition_counts: Mapping[str, int]) -> int:
-    """The number of partitions of a topic that must exist."""
-    count = partition_counts.get(topic)
-    if count is None:
-        raise Misconfigured(
-            f'topic "{topic}" does not exist',
-            hint="declare it in a file and create it with `streamkit topics apply --execute`, or let `streamkit check` list what is missing",
-        )
-    return count

@@ -39,6 +39,15 @@ def hear(clock: TaskClock, topic: str, rules: TimeRules) -> None:
         clock.look()
 
 
+def fire_due(clock: TaskClock, now_ms: int) -> bool:
+    """Fire what has come due in either time, as much as goes at once; returns whether nothing is left.
+
+    Raises:
+        TimerFailed: a step raised.
+    """
+    return clock.advance(TIMERS_AT_ONCE) and clock.fire_processing(now_ms, TIMERS_AT_ONCE)
+
+
 def begin_slice(clock: TaskClock, topic: str, rules: TimeRules) -> bool:
     """Before records of a topic are run: whether nothing is due any more, so that they may."""
     source = clock.sources.get(topic)

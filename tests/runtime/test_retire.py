@@ -145,7 +145,7 @@ def test_a_span_that_is_dropped_gives_its_number_back():
             committed = task.span
             assert committed > 0
             task.span += 1
-            task.rewind(loop._routes.codes)
+            task.rewind(loop._engine.routes.codes)
             assert task.span == committed
 
 
@@ -237,7 +237,7 @@ def test_partitions_that_a_sink_got_later_are_looked_after_too():
         assert loop is not None
         late = TopicPartition(COUNTS.name, len(harness._broker.topics.topic(COUNTS.name).partitions))
         harness._do(loop._parts.log.admin().add_partitions(COUNTS.name, late.partition + 1))
-        harness._do(loop._routes.look_again())
+        harness._do(loop._topics.look_again())
         assert late in loop._retirement._outputs
         assert late in loop._blocked._outputs
 

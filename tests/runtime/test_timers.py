@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 import streamkit as sk
-from streamkit.runtime import pulse
 from streamkit.task import time_passes
 from streamkit.testing import Harness
 from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
@@ -14,8 +13,7 @@ from tests.progress.alarms import ORDERS, RINGS, Alarms, Order, ringing
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three timers fire in one go, so that every firing is interrupted."""
-    for module in (time_passes, pulse):
-        monkeypatch.setattr(module, "TIMERS_AT_ONCE", 3)
+    monkeypatch.setattr(time_passes, "TIMERS_AT_ONCE", 3)
 
 
 def settle(harness: Harness, seconds: float = 1.0) -> list[str]:
