@@ -122,7 +122,7 @@ class FetchedIntake(Intake):
         if not records:
             if self._fetched.unreadable is not None:
                 return self._set_stretch_aside(self._fetched.unreadable, failures)
-            records = self._fetched.take(limit, self.task.positions[self.partition])
+            records = self._fetched.take(limit, self.task.positions.read(self.partition))
             is_last = self._fetched.is_done
         self.slice_size = len(records)
         if not records:
@@ -136,7 +136,7 @@ class FetchedIntake(Intake):
 
     def _taken(self, records: list[LogRecord]) -> int:
         """How many of a slice are behind us; a task that waits does so at a record, and takes it again."""
-        at = self.task.positions[self.partition]
+        at = self.task.positions.read(self.partition)
         return len(records) if records[-1].offset < at else sum(record.offset < at for record in records)
 
     def _run_taken(self, records: list[LogRecord], failures: Failures, *, is_last: bool) -> Verdict | None:
@@ -253,7 +253,7 @@ class FetchedIntake(Intake):
             self.task.clock.sources[self.partition.topic].status = Status.FINISHED
 
     def _advance(self, offset: int) -> None:
-        self.task.positions[self.partition] = offset
+        self.task.positions.advance(self.partition, offset)
 
 
 def _behind(records: list[LogRecord], offset: int) -> list[LogRecord]:

@@ -25,6 +25,7 @@ from streamkit.task.clock_state import CLOCK, encode_clock, open_clock
 from streamkit.task.clocks import Clocks
 from streamkit.task.failure_book import FailureBook
 from streamkit.task.identity import PlanIdentity
+from streamkit.task.positions import Positions
 from streamkit.task.singly import Singly
 from streamkit.task.time_passes import signal_due
 from streamkit.task.time_rules import TimeRules
@@ -101,7 +102,7 @@ class Task:
         self.life = Life.CREATED
         self.changelog = TopicPartition(stage.changelog, task_id.partition)
         # Positions of the open span, and those of the last commit that has ended.
-        self.positions: dict[TopicPartition, int] = {}
+        self.positions = Positions({})
         self.committed: dict[TopicPartition, int] = {}
         # What others have read of partitions that our plan does not know yet; committed as it is.
         self.unread: dict[TopicPartition, int] = {}
@@ -175,7 +176,7 @@ class Task:
     def rewind(self, outputs: Mapping[str, Statements]) -> None:
         """Forget everything since the last commit: state, time, positions, and whatever the operators remember."""
         self.state.drop()
-        self.positions = dict(self.committed)
+        self.positions = Positions(self.committed)
         self.span = self.committed_span
         self.book.begin_span()
         self.moved = not self.announced

@@ -199,7 +199,7 @@ def _shift_positions(patch: Any, by: int) -> None:
     def broken(self: FetchedIntake, offset: int) -> None:
         advance(self, offset)
         if offset != self._next_offset:
-            self.task.positions[self.partition] = offset + by
+            self.task.positions.advance(self.partition, offset + by)
 
     patch(FetchedIntake, "_advance", broken)
 
