@@ -134,6 +134,12 @@ class Misconfigured(StreamkitError):
     code = "SK500"
 
 
+class Misuse(StreamkitError):
+    """What was asked for makes no sense, whatever the cluster holds: a person asks for something else."""
+
+    code = "SK501"
+
+
 class InvalidPipeline(Misconfigured):
     """The pipeline, as written, has no plan."""
 

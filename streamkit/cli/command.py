@@ -14,7 +14,8 @@ from cyclopts.help import DefaultFormatter, PanelSpec
 from rich import box
 
 import streamkit
-from streamkit.cli.output import Misuse, say_error
+from streamkit.cli.output import say_error
+from streamkit.errors import Misuse
 from streamkit.telemetry.logs import configure_logs
 
 DEBUG_FLAG = "--debug"

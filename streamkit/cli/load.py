@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 import streamkit
-from streamkit.cli.output import Misuse
-from streamkit.errors import Misconfigured, StreamkitError
+from streamkit.errors import Misconfigured, Misuse, StreamkitError
 from streamkit.graph.pipeline import Pipeline
 from streamkit.graph.place import place
 

@@ -3,32 +3,29 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 from cyclopts import App, Parameter
 from rich.console import RenderableType
 
 from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.offsets_gap import go_behind_gap, plan_gap
-from streamkit.cli.offsets_plan import (
+from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
+from streamkit.cli.output import Cell, facts, grid, say, show
+from streamkit.errors import Misuse
+from streamkit.graph.plan import Plan
+from streamkit.kafka.ports import Log
+from streamkit.operate.offsets_apply import apply_reset
+from streamkit.operate.offsets_gap import plan_gap
+from streamkit.operate.offsets_plan import (
     COMMITTED,
-    OffsetsReport,
     ResetPlan,
-    drop_state,
-    keeps_nothing,
     plan_anew,
     plan_repair,
     plan_reset,
-    report_offsets,
     require_no_state,
     require_sense,
     require_stopped,
 )
-from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
-from streamkit.cli.output import Cell, Misuse, facts, grid, say, show
-from streamkit.graph.plan import Plan
-from streamkit.kafka.ports import Log
-from streamkit.model.ids import TopicPartition
+from streamkit.operate.offsets_report import OffsetsReport, report_offsets
 from streamkit.runtime.prepare import no_topic
 
 app = App(
@@ -142,20 +139,10 @@ async def reset(
     require_sense(plan, place.to, place.topic)
     settings = cluster.load()
     async with connected(settings) as log:
-        admin = log.admin()
-        await require_stopped(plan, admin)
+        await require_stopped(plan, log.admin())
         planned = await _plan(plan, log, place)
-        if execute and place.drop_state:
-            await drop_state(plan, admin, settings.replication)
-        # Without state the commit records alone hold positions, and move with those of the group.
-        is_free = keeps_nothing(plan) and place.to != COMMITTED and not place.drop_state
-        if execute and (place.accept_gap or is_free):
-            await go_behind_gap(plan, log, planned.moves)
-        elif execute:
-            positions = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
-            await admin.reset_positions(plan.name, positions)
         if execute:
-            planned = msgspec.structs.replace(planned, executed=True)
+            planned = await apply_reset(plan, log, planned, settings.replication)
     show(planned, output, *_drops(planned), _moves(planned))
     if lost := sum(each.lost_records for each in planned.moves):
         say(f"{lost:,} offsets hold records that were never read, and are gone", style="yellow")

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamkit.errors import StreamkitError
+from streamkit.model.finding import Finding
 
 OutputFormat = Literal["table", "json"]
 
@@ -25,12 +26,6 @@ ABSENT = "-"
 PIPE_COLUMNS = 10_000
 
 Cell = str | int | None
-
-
-class Misuse(StreamkitError):
-    """The command, as typed, makes no sense: exit code 2."""
-
-    code = "SK501"
 
 
 def show(value: object, output: OutputFormat, *parts: RenderableType) -> None:
@@ -75,6 +70,11 @@ def say_error(error: BaseException, *, debug: bool) -> None:
     if not debug:
         text.append("\n  hint    this is not an error we expect; add --debug to see where it came from")
     _console(sys.stderr).print(text)
+
+
+def say_finding(finding: Finding) -> None:
+    """Show what went wrong, where it was returned and not raised."""
+    say_parts(in_colour(finding.render()))
 
 
 def in_colour(rendered: str) -> Text:

@@ -4,20 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import App, Parameter
 
 from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output
-from streamkit.cli.output import Cell, facts, grid, say, say_parts, show
-from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
-from streamkit.cli.topics_readers import Readers
-from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
-from streamkit.errors import Misconfigured
-from streamkit.kafka.ports import Admin
-from streamkit.model.ids import TopicPartition
+from streamkit.cli.output import Cell, facts, grid, say, say_finding, say_parts, show
+from streamkit.cli.topics_view import applied_lines, failure, plan_lines
 from streamkit.model.topic_file import DeclaredTopic, read_topic_files
+from streamkit.operate.topics_list import describe_topic, list_all
+from streamkit.operate.topics_plan import TopicsPlan, apply_plan, plan_topics, refusal
+from streamkit.operate.topics_readers import Readers, readers_of
 
 app = App(
     name="topics",
@@ -49,44 +46,6 @@ Pipelines = Annotated[
 DEFAULT_FOLDER = Path("topics")
 
 
-class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic in the list: as it is, and the file that declares it."""
-
-    topic: str
-    partitions: int | None
-    replication: int | None
-    declared_in: str | None
-    owner: str
-
-
-class TopicList(msgspec.Struct, frozen=True):
-    """All topics, of the cluster and of the files."""
-
-    topics: list[TopicRow]
-
-
-class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition holds."""
-
-    partition: int
-    start_offset: int
-    end_offset: int
-
-
-class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic of the cluster, and what its file says about it."""
-
-    topic: str
-    replication: int
-    config: dict[str, str]
-    partitions: list[PartitionRow]
-    declared_in: str | None = None
-    owner: str = ""
-    description: str = ""
-    key: str = ""
-    value: str = ""
-
-
 @app.command(
     name="plan",
     help_epilogue="""
@@ -108,7 +67,7 @@ async def plan_command(
     output: Output = "table",
 ) -> int:
     """Show what `apply` would do: topics to create, entries to set, partitions to add, and what is refused."""
-    declared, readers = read_topic_files(folder), readers_of(pipelines)
+    declared, readers = read_topic_files(folder), _readers(pipelines)
     async with connected(cluster.load()) as log:
         planned = await plan_topics(declared, log.admin(), readers)
     show(planned, output, *plan_lines(planned))
@@ -133,14 +92,14 @@ async def apply(
     ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
-) -> None:
+) -> int:
     """Make the cluster's topics as the files declare them. Nothing is ever deleted.
 
     If any difference is refused, nothing at all is changed. More partitions are refused where a pipeline that is named
     would not start again, or where one reads the topic that runs now and is not named; `--force` adds them. If a change fails, those before it stay: they are told, and
     the same command does the rest.
     """
-    declared, readers = read_topic_files(folder), readers_of(pipelines)
+    declared, readers = read_topic_files(folder), _readers(pipelines)
     async with connected(cluster.load()) as log:
         planned = await plan_topics(declared, log.admin(), readers, force=force)
         show(planned, output, *plan_lines(planned))
@@ -150,8 +109,10 @@ async def apply(
             applied = await apply_plan(planned, log.admin())
             say_parts(*applied_lines(applied))
             if applied.error is not None:
-                raise failure(applied, applied.error)
+                say_finding(failure(applied, applied.error))
+                return 1
     _say_end(planned, execute=execute)
+    return 0
 
 
 @app.command(name="list", help_epilogue="")
@@ -201,67 +162,8 @@ async def describe(
     show(found, output, words, "", grid(("partition", "start", "end", "offsets"), rows))
 
 
-async def list_all(declared: Sequence[DeclaredTopic], admin: Admin) -> TopicList:
-    """Every topic that exists or is declared, by name."""
-    found = await admin.describe(await admin.list_topics())
-    files = {each.name: each for each in declared}
-    rows = []
-    for name in sorted({*found, *files}):
-        info, file = found.get(name), files.get(name)
-        rows.append(
-            TopicRow(
-                topic=name,
-                partitions=info.partitions if info else None,
-                replication=info.replication if info else None,
-                declared_in=file.path if file else None,
-                owner=file.file.owner if file else "",
-            )
-        )
-    return TopicList(rows)
-
-
-async def describe_topic(topic: str, declared: DeclaredTopic | None, admin: Admin) -> TopicDescription:
-    """One topic as cluster and file know it.
-
-    Raises:
-        Misconfigured: the cluster has no such topic.
-    """
-    info = (await admin.describe([topic])).get(topic)
-    if info is None:
-        where = f"it is declared in {declared.path}: " if declared else ""
-        raise Misconfigured(
-            f'topic "{topic}" does not exist',
-            hint=f"{where}`streamkit topics {'apply --execute` creates it' if declared else 'list` shows what there is'}",
-        )
-    partitions = [TopicPartition(topic, number) for number in range(info.partitions)]
-    starts = await admin.start_offsets(partitions)
-    ends = await admin.end_offsets(partitions, committed=False)
-    words = declared.file if declared else None
-    return TopicDescription(
-        topic=topic,
-        replication=info.replication,
-        config=dict(info.config),
-        partitions=[
-            PartitionRow(partition=each.partition, start_offset=starts[each], end_offset=ends[each])
-            for each in partitions
-        ],
-        declared_in=declared.path if declared else None,
-        owner=words.owner if words else "",
-        description=words.description if words else "",
-        key=words.key if words else "",
-        value=words.value if words else "",
-    )
-
-
-def readers_of(targets: Sequence[str]) -> Readers:
-    """Which stages of these pipelines keep state by the partitions of which topic."""
-    bound: dict[str, list[str]] = {}
-    plans = [load_pipeline(target).plan() for target in targets]
-    for plan in plans:
-        for stage in plan.stages:
-            for each in stage.inputs if stage.stores else ():
-                bound.setdefault(each.topic, []).append(f'stage "{stage.name}" of pipeline "{plan.name}"')
-    return Readers(tuple(plan.name for plan in plans), bound)
+def _readers(targets: Sequence[str]) -> Readers:
+    return readers_of([load_pipeline(target).plan() for target in targets])
 
 
 def _declared_or_none(folder: Path) -> list[DeclaredTopic]:

@@ -1,12 +1,13 @@
 """A plan for topics as a person reads it: one line for each change, the marks of a diff in front."""
 
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
 from streamkit.cli.output import verdict
-from streamkit.cli.topics_plan import Applied, Growth, TopicsPlan
-from streamkit.errors import Misconfigured, StreamkitError
+from streamkit.model.finding import Finding
 from streamkit.model.topic_shape import so_many
+from streamkit.operate.topics_plan import Applied, Growth, TopicsPlan
 
 
 def plan_lines(plan: TopicsPlan) -> list[RenderableType]:
@@ -47,18 +48,6 @@ def _growth_lines(growth: Growth) -> list[Text]:
     return lines
 
 
-def refusal(plan: TopicsPlan) -> Misconfigured:
-    """The error for a plan that cannot be carried out; its first difference stands for all."""
-    first = plan.refused[0]
-    more = len(plan.refused) - 1
-    return Misconfigured(
-        f'topic "{first.topic}" {first.problem}',
-        where=first.path,
-        detail=f"{more} more differences are refused" if more else "Nothing was changed.",
-        hint=first.hint,
-    )
-
-
 def applied_lines(applied: Applied) -> list[Text]:
     """What was done, what failed and what was not tried, a line each."""
     lines = [verdict(good=True, what=what) for what in applied.done]
@@ -67,16 +56,18 @@ def applied_lines(applied: Applied) -> list[Text]:
     return lines + [verdict(good=None, what=what, detail="not tried") for what in applied.left]
 
 
-def failure(applied: Applied, error: StreamkitError) -> StreamkitError:
+def failure(applied: Applied, error: Finding) -> Finding:
     """The error of the change that failed, with what became of the others."""
     done = len(applied.done)
     counted = (
         f"{done} change{'s were' if done != 1 else ' was'} made before it, {len(applied.left)} not tried"
     )
-    error.detail = "\n".join(each for each in (error.detail, counted) if each)
     again = "then run the same command again: it does what is left"
-    error.hint = f"{error.hint}; {again}" if error.hint else f"mend this, {again}"
-    return error
+    return msgspec.structs.replace(
+        error,
+        detail="\n".join(each for each in (error.detail, counted) if each),
+        hint=f"{error.hint}; {again}" if error.hint else f"mend this, {again}",
+    )
 
 
 def _line(mark: str, style: str, what: str, detail: str) -> Text:

@@ -3,7 +3,6 @@
 import time
 from datetime import UTC, datetime
 
-import msgspec
 from cyclopts import App
 from rich.console import RenderableType
 
@@ -11,9 +10,7 @@ from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output, Target
 from streamkit.cli.output import Cell, facts, grid, say, show
-from streamkit.runtime.last_commits import last_commits
-from streamkit.runtime.time_report import TaskTime, explain
-from streamkit.task.clock_state import CLOCK, decode_clock
+from streamkit.operate.time_report import TimeReport, report_time
 
 app = App(
     name="watermarks",
@@ -27,13 +24,6 @@ Examples:
 )
 
 
-class WatermarksReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Event time of a pipeline, as it was last committed."""
-
-    pipeline: str
-    tasks: list[TaskTime]
-
-
 @app.default
 async def watermarks(
     target: Target, /, *, cluster: Cluster = DEFAULT_CLUSTER, output: Output = "table"
@@ -45,27 +35,23 @@ async def watermarks(
     """
     plan = load_pipeline(target).plan()
     async with connected(cluster.load()) as log:
-        commits = await last_commits(plan, log)
-    clocks = {
-        task: decode_clock(record.extra[CLOCK]) for task, record in commits.items() if CLOCK in record.extra
-    }
-    report = WatermarksReport(pipeline=plan.name, tasks=explain(plan, clocks, int(time.time() * 1000)))
+        report = await report_time(plan, log, int(time.time() * 1000))
     show(report, output, _head(report), "", _tasks(report))
     if not plan.is_timed:
         say(
             "no step of this pipeline asks for event time, and no input ends: there are no watermarks",
             style="dim",
         )
-    elif not clocks:
+    elif not report.tasks:
         say("nothing was committed yet: is the pipeline running?", style="dim")
 
 
-def _head(report: WatermarksReport) -> RenderableType:
+def _head(report: TimeReport) -> RenderableType:
     times = [each.event_time_ms for each in report.tasks if each.event_time_ms is not None]
     return facts(("pipeline", report.pipeline), ("event time", _moment(min(times)) if times else None))
 
 
-def _tasks(report: WatermarksReport) -> RenderableType:
+def _tasks(report: TimeReport) -> RenderableType:
     rows: list[list[Cell]] = [
         [
             f"{each.stage}/{each.partition}",

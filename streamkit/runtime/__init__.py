@@ -3,11 +3,11 @@
 the walk        loop rhythm assign poll turns pulse commit persist
 the process     worker processes stop_signals arrive host slot retries looks disk status
 the start       prepare early internal_topics lost assemble parts
-the group       declined growth twins
+the group       declined group_preview growth twins
 the restore     restore tail agree given_up
 the writer      writer_names writer_life retire blocked
 the output      output_topics local
 event time      strangers
 failures        refusals doubts losses damage watch whereabouts
-from outside    foresee last_commits strays outcome time_report
+what was done   last_commits outcome
 """

@@ -12,7 +12,7 @@ from streamkit.kafka.ports import Log, Reader
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.agree import decode_plan, require_compatible
 from streamkit.runtime.declined import is_newcomer
-from streamkit.runtime.foresee import group_of
+from streamkit.runtime.group_preview import group_of
 from streamkit.runtime.last_commits import find_last, find_last_commit
 from streamkit.runtime.prepare import Prepared
 from streamkit.state.keys import PLAN_KEY

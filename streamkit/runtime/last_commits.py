@@ -1,6 +1,6 @@
 """What every task of a pipeline last committed, read from its changelog by somebody who is not its worker."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 from streamkit.errors import Retry
 from streamkit.graph.plan import Plan
@@ -108,13 +108,3 @@ async def rows_between(
                 if record.key is not None and record.offset < end:
                     yield record.offset, record.key, record.value
     reader.forget(place)
-
-
-def writers_of(plan: Plan) -> Mapping[str, str]:
-    """For every shuffle topic the stage that writes to it."""
-    return {
-        output.topic: stage.name
-        for stage in plan.stages
-        for output in stage.outputs
-        if output.kind == "shuffle"
-    }

@@ -17,6 +17,7 @@ from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin
 from streamkit.model.commit import Guarantee
+from streamkit.model.finding import Finding, finding_of
 from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_shape import TopicSpec, so_many
 from streamkit.runtime.internal_topics import (
@@ -39,31 +40,12 @@ LOOK_AGAIN_S = 0.25
 POSITIONS_S = 45.0
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: a topic, and whether it is as it must be.
-
-    If not, it is the error with which a worker would end, word for word, and `code` is that of the error.
-    """
-
-    what: str
-    good: bool
-    detail: str = ""
-    hint: str = ""
-    code: str = ""
-    where: str = ""
-
-
 def no_topic(topic: str) -> Misconfigured:
     """The error for a topic of the user's that does not exist."""
     return Misconfigured(
         f'topic "{topic}" does not exist',
         hint=f"declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
     )
-
-
-def finding_of(error: StreamkitError) -> Finding:
-    """What a worker would die of, as a finding."""
-    return Finding(error.problem, False, error.detail, error.hint, error.code, error.where)
 
 
 _ERRORS = {error.code: error for error in (StateLost, LogGap)}

@@ -32,12 +32,12 @@ from streamkit.model.keys import kafka_partition
 from streamkit.model.records import Headers
 from streamkit.model.topic import Topic
 from streamkit.model.topic_shape import TopicSpec
+from streamkit.operate.time_report import TaskTime, explain
 from streamkit.runtime.assemble import assemble
 from streamkit.runtime.growth import run_until_grown
 from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
-from streamkit.runtime.time_report import TaskTime, explain
 from streamkit.state.budget import MemoryBudget
 from streamkit.task.task import Task
 from streamkit.testing.harness_worker import HarnessWorker

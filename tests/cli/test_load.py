@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.cli.load import load_pipeline
-from streamkit.cli.output import Misuse
-from streamkit.errors import InvalidPipeline, Misconfigured
+from streamkit.errors import InvalidPipeline, Misconfigured, Misuse
 
 HEAD = 'import streamkit as sk\nt = sk.topic("t", str)\n'
 

@@ -4,9 +4,9 @@ import pytest
 
 from streamkit.errors import IncompatiblePlan
 from streamkit.testing import Harness
+from tests.operate.test_foresee import USERS, foreseen
 from tests.runtime.pages import COUNTS, counting
 from tests.runtime.test_deploys import deploy, keyed_by, send, settle, stop, topics, user_of, with_users
-from tests.runtime.test_foresee import USERS, foreseen
 
 
 @pytest.mark.parametrize("is_at_work", [True, False])

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from streamkit.cli.offsets_plan import drop_state, plan_anew
 from streamkit.config import Settings
 from streamkit.errors import LogGap, Misconfigured, StateLost
 from streamkit.model.commit import Guarantee
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.model.topic_shape import TopicSpec
+from streamkit.operate.offsets_apply import drop_state
+from streamkit.operate.offsets_plan import plan_anew
 from streamkit.runtime import prepare as prepare_module
 from streamkit.runtime.internal_topics import CHANGELOG_CONFIG, SHUFFLE_CONFIG
 from streamkit.runtime.lost import find_losses, has_committed

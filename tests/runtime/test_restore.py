@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streamkit.cli.offsets_plan import drop_state, plan_anew
 from streamkit.config import Settings
 from streamkit.errors import Retry
 from streamkit.model.ids import TopicPartition
+from streamkit.operate.offsets_apply import drop_state
+from streamkit.operate.offsets_plan import plan_anew
 from streamkit.runtime import assign, restore
 from streamkit.runtime.agree import Disagreement
 from streamkit.runtime.damage import StateDamaged

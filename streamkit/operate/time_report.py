@@ -6,11 +6,13 @@ import msgspec
 
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Stage
+from streamkit.kafka.ports import Log
 from streamkit.model.ids import MAX_TIME, MIN_TIME, TaskId
 from streamkit.progress.channels import Status, combine
 from streamkit.progress.source_clock import SourceClock
 from streamkit.progress.task_clock import ClockState
-from streamkit.runtime.last_commits import writers_of
+from streamkit.runtime.last_commits import last_commits
+from streamkit.task.clock_state import CLOCK, decode_clock
 
 
 class InputTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +42,29 @@ class TaskTime(msgspec.Struct, frozen=True, kw_only=True):
     inputs: list[InputTime]
 
 
+class TimeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Event time of a pipeline, as it was last committed; no tasks if nothing was."""
+
+    pipeline: str
+    tasks: list[TaskTime]
+
+
+async def report_time(plan: Plan, log: Log, now_ms: int) -> TimeReport:
+    """Read the clocks of all tasks from their last commits and explain them.
+
+    Raises:
+        Retry: a changelog gives no answer.
+    """
+    commits = await last_commits(plan, log)
+    clocks = {
+        task: decode_clock(record.extra[CLOCK]) for task, record in commits.items() if CLOCK in record.extra
+    }
+    return TimeReport(pipeline=plan.name, tasks=explain(plan, clocks, now_ms))
+
+
 def explain(plan: Plan, clocks: Mapping[TaskId, ClockState], now_ms: int) -> list[TaskTime]:
     """Every task, in the order of the stages."""
-    senders = writers_of(plan)
+    senders = _writers_of(plan)
     inputs = {task: _inputs(plan.stage(task.stage), task, clock, senders) for task, clock in clocks.items()}
     order = {stage.name: number for number, stage in enumerate(plan.stages)}
     return [
@@ -118,3 +140,13 @@ def _time(each: InputTime) -> int:
 
 def _shown(time: int) -> int | None:
     return None if time in (MIN_TIME, MAX_TIME) else time
+
+
+def _writers_of(plan: Plan) -> Mapping[str, str]:
+    """For every shuffle topic the stage that writes to it."""
+    return {
+        output.topic: stage.name
+        for stage in plan.stages
+        for output in stage.outputs
+        if output.kind == "shuffle"
+    }

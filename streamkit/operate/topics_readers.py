@@ -7,6 +7,7 @@ import msgspec
 
 from streamkit.errors import Misconfigured
 from streamkit.graph.cut import pipeline_of_changelog
+from streamkit.graph.plan import Plan
 from streamkit.kafka.group_calls import PROTOCOL, read_topics
 from streamkit.kafka.ports import Admin
 
@@ -23,6 +24,16 @@ class Readers(msgspec.Struct, frozen=True):
 
     pipelines: tuple[str, ...] = ()
     bound: Mapping[str, Sequence[str]] = {}
+
+
+def readers_of(plans: Sequence[Plan]) -> Readers:
+    """Which stages of these pipelines keep state by the partitions of which topic."""
+    bound: dict[str, list[str]] = {}
+    for plan in plans:
+        for stage in plan.stages:
+            for each in stage.inputs if stage.stores else ():
+                bound.setdefault(each.topic, []).append(f'stage "{stage.name}" of pipeline "{plan.name}"')
+    return Readers(tuple(plan.name for plan in plans), bound)
 
 
 async def running_readers(

@@ -3,12 +3,12 @@
 import pytest
 
 import streamkit as sk
-from streamkit.cli.offsets_gap import go_behind_gap, plan_gap
-from streamkit.cli.offsets_plan import ResetPlan
 from streamkit.errors import LogGap, Misconfigured
 from streamkit.kafka.ports import MemberOptions, StageTasks
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import GroupPrefixes
+from streamkit.operate.offsets_gap import go_behind_gap, plan_gap
+from streamkit.operate.offsets_plan import ResetPlan
 from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.retire import life_of
 from streamkit.state.keys import PLAN_KEY, store_id

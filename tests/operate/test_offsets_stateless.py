@@ -1,17 +1,12 @@
 """Positions of a pipeline that keeps no state may be set at any time, also after it has run."""
 
-import json
-
 import pytest
-from confluent_kafka import Producer
 
 import streamkit as sk
-from streamkit.cli.offsets_gap import go_behind_gap
-from streamkit.cli.offsets_plan import keeps_nothing, plan_reset, require_no_state
 from streamkit.errors import Misconfigured
+from streamkit.operate.offsets_gap import go_behind_gap
+from streamkit.operate.offsets_plan import keeps_nothing, plan_reset, require_no_state
 from streamkit.testing import Harness
-from streamkit.testing.broker import Broker
-from tests.cli.test_run_on_kafka import running
 from tests.runtime.pages import VIEWS, View, page_of
 
 OUT = sk.topic("out", View)
@@ -73,31 +68,3 @@ def test_what_remembers_or_ends_keeps_something():
         harness.run()
         with pytest.raises(Misconfigured, match="has committed state"):
             harness._do(require_no_state(harness._plan, harness._log.admin()))
-
-
-@pytest.mark.kafka
-@pytest.mark.timeout(300)
-def test_on_a_real_broker(make_workspace, kafka_broker: Broker) -> None:
-    space = make_workspace(kafka_broker.bootstrap)
-    module = space.folder / "services" / "page_views" / "pipeline.py"
-    source = module.read_text().replace('.count(name="per_page")', ".map(lambda view: 1, to=int)")
-    module.write_text(source)
-    assert space.run("topics", "apply", "--execute").returncode == 0
-    producer = Producer({"bootstrap.servers": space.brokers})
-    producer.produce(space.views, b'{"page": "home"}', partition=0)
-    assert producer.flush(30) == 0
-
-    def run_until_all_is_read() -> None:
-        with running(space) as run:
-            run.until("all is read", lambda: offsets()["lag_records"] == 0 and offsets()["members"] == 1)
-            run.process.terminate()
-            assert run.process.wait() == 0
-
-    def offsets() -> dict:
-        return json.loads(space.run("offsets", "show", space.target, "-o", "json").stdout)
-
-    run_until_all_is_read()
-    done = space.run("offsets", "reset", space.target, "--to", "earliest", "--execute")
-    assert done.returncode == 0, done.stderr
-    assert offsets()["lag_records"] == 1
-    run_until_all_is_read()

@@ -10,7 +10,7 @@ import streamkit as sk
 from streamkit.errors import Misconfigured
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.model.topic_shape import TopicSpec
-from streamkit.runtime.foresee import foresee
+from streamkit.operate.foresee import foresee
 from streamkit.runtime.prepare import inspect
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing import Harness

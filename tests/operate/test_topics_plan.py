@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.cli.topics import describe_topic, list_all
-from streamkit.cli.topics_plan import TopicsPlan, apply_plan, plan_topics
-from streamkit.cli.topics_readers import Readers
-from streamkit.cli.topics_view import applied_lines, failure, plan_lines, refusal
+from streamkit.cli.topics_view import applied_lines, failure, plan_lines
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import Admin, MemberOptions, StageTasks
 from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
 from streamkit.model.topic_shape import TopicSpec
+from streamkit.operate.topics_list import describe_topic, list_all
+from streamkit.operate.topics_plan import TopicsPlan, apply_plan, plan_topics, refusal
+from streamkit.operate.topics_readers import Readers
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 
 
@@ -245,7 +245,7 @@ async def test_what_was_done_before_a_failure_is_told_and_the_same_plan_does_the
     ]
     assert applied.error is not None
     told = failure(applied, applied.error)
-    assert told.problem == "the broker said no"
+    assert told.what == "the broker said no"
     assert "1 change was made before it, 1 not tried" in told.detail
     assert "run the same command again" in told.hint
 

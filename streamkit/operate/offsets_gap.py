@@ -3,7 +3,7 @@
 Positions and state move on together. For every task that has committed, a new commit record says the new positions and
 keeps all else (state, event time), in one transaction with the group's positions, by a member of the group that is alone
 in it: a worker that starts meanwhile makes it fail as a whole. Rows of a span that was never finished stay out of the state
-(`runtime/strays.py`).
+(`operate/strays.py`).
 """
 
 import secrets
@@ -12,20 +12,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from streamkit.cli.offsets_plan import (
-    Move,
-    ResetPlan,
-    partitions_of,
-    positions_of,
-    require_no_open_transaction,
-)
 from streamkit.errors import Fenced, Misconfigured
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin, Log, MemberOptions, StageTasks, Writer, WriterOptions
 from streamkit.model.commit import Commit, Guarantee, OutBatch
 from streamkit.model.ids import Position, TaskId, TopicPartition
+from streamkit.operate.offsets_plan import Move, ResetPlan, require_no_open_transaction
+from streamkit.operate.offsets_report import partitions_of, positions_of
+from streamkit.operate.strays import true_rows
 from streamkit.runtime.last_commits import last_commits
-from streamkit.runtime.strays import true_rows
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY
 

@@ -6,23 +6,21 @@ import msgspec
 import pytest
 
 import streamkit as sk
-from streamkit.cli.offsets_plan import (
-    drop_state,
-    partitions_of,
-    plan_anew,
-    plan_repair,
-    plan_reset,
-    report_offsets,
-    require_no_state,
-    require_stopped,
-)
-from streamkit.cli.output import Misuse
-from streamkit.errors import Misconfigured, StateLost
+from streamkit.errors import Misconfigured, Misuse, StateLost
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import MemberOptions, StageTasks, WriterOptions
 from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.model.topic_shape import TopicSpec
+from streamkit.operate.offsets_apply import drop_state
+from streamkit.operate.offsets_plan import (
+    plan_anew,
+    plan_repair,
+    plan_reset,
+    require_no_state,
+    require_stopped,
+)
+from streamkit.operate.offsets_report import partitions_of, report_offsets
 from streamkit.runtime.prepare import inspect, prepare
 from streamkit.state.changelog import CommitRecord
 from streamkit.state.keys import COMMIT_KEY

@@ -1,15 +1,16 @@
-"""What would have to change so that the cluster's topics are as the files declare them. Decides; does not act."""
+"""What would have to change so that the cluster's topics are as the files declare them, and changing it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
-from streamkit.cli.topics_readers import Readers, running_readers
-from streamkit.errors import StreamkitError
+from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.kafka.ports import Admin
+from streamkit.model.finding import Finding, finding_of
 from streamkit.model.topic_file import DeclaredTopic
 from streamkit.model.topic_shape import TopicInfo, TopicSpec, so_many
+from streamkit.operate.topics_readers import Readers, running_readers
 
 
 class Creation(msgspec.Struct, frozen=True):
@@ -65,11 +66,11 @@ class TopicsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What became of a plan, change by change in its order."""
+    """What became of a plan, change by change in its order, up to the one that failed."""
 
     done: list[str]
     failed: str = ""
-    error: StreamkitError | None = None
+    error: Finding | None = None
     left: list[str] = []
 
 
@@ -110,6 +111,18 @@ async def plan_topics(
     return plan
 
 
+def refusal(plan: TopicsPlan) -> Misconfigured:
+    """The error for a plan that cannot be carried out; its first difference stands for all."""
+    first = plan.refused[0]
+    more = len(plan.refused) - 1
+    return Misconfigured(
+        f'topic "{first.topic}" {first.problem}',
+        where=first.path,
+        detail=f"{more} more differences are refused" if more else "Nothing was changed.",
+        hint=first.hint,
+    )
+
+
 async def apply_plan(plan: TopicsPlan, admin: Admin) -> Applied:
     """Do what the plan says, except what it refuses: one topic after the other, up to the first that fails."""
     steps = _steps(plan, admin)
@@ -118,7 +131,7 @@ async def apply_plan(plan: TopicsPlan, admin: Admin) -> Applied:
             await act()
         except StreamkitError as error:
             left = [what for what, _ in steps[number + 1 :]]
-            return Applied([what for what, _ in steps[:number]], what, error, left)
+            return Applied([what for what, _ in steps[:number]], what, finding_of(error), left)
     return Applied([what for what, _ in steps])
 
 

@@ -1,54 +1,22 @@
-"""Where a pipeline stands in its inputs, and where it may be put. Decides; does not act."""
+"""Where a pipeline may be put in its inputs. Decides; does not act."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
 
-from streamkit.cli.output import Misuse
-from streamkit.errors import Misconfigured
+from streamkit.errors import Misconfigured, Misuse
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
 from streamkit.kafka.ports import Admin, Log
 from streamkit.model.ids import TopicPartition
+from streamkit.operate.offsets_report import partitions_of, positions_of
 from streamkit.runtime.internal_topics import state_topics
 from streamkit.runtime.last_commits import last_commits
 
 # The place that the commit records name.
 COMMITTED = "committed"
 NAMED_PLACES = ("earliest", "latest", COMMITTED)
-
-# Positions that a transaction holds pending are stable again within a span, or after its owner was fenced.
-POSITIONS_TIMEOUT_S = 10.0
-
-
-class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """One input partition: `position` is the next record to read, None before the first commit."""
-
-    topic: str
-    partition: int
-    position: int | None
-    end_offset: int
-    lag_records: int
-
-
-class StageOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of one stage. Where one of its topics does not exist, nobody can tell the lag."""
-
-    stage: str
-    inputs: list[PartitionOffsets]
-    lag_records: int | None
-
-
-class OffsetsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline's positions. `members` counts the workers in its group now, `missing` names source topics that do not exist."""
-
-    pipeline: str
-    group: str
-    members: int
-    stages: list[StageOffsets]
-    lag_records: int | None
-    missing: list[str] = []
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,47 +38,6 @@ class ResetPlan(msgspec.Struct, frozen=True, kw_only=True):
     moves: list[Move]
     executed: bool = False
     drops: list[str] = []
-
-
-async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
-    """Positions, ends and lag of every input that exists."""
-    topics = [each.topic for stage in plan.stages for each in stage.inputs]
-    partitions = await partitions_of(topics, admin)
-    starts = await admin.start_offsets(partitions)
-    ends = await admin.end_offsets(partitions, committed=True)
-    positions = await positions_of(plan, partitions, admin)
-    missing = sorted({*plan.sources()} - {each.topic for each in partitions})
-    stages = []
-    for stage in plan.stages:
-        names = [each.topic for each in stage.inputs]
-        inputs = [
-            PartitionOffsets(
-                topic=each.topic,
-                partition=each.partition,
-                position=positions.get(each),
-                end_offset=ends[each],
-                lag_records=max(0, ends[each] - max(positions.get(each, 0), starts[each])),
-            )
-            for each in partitions
-            if each.topic in names
-        ]
-        lag = None if {*names} & {*missing} else sum(each.lag_records for each in inputs)
-        stages.append(StageOffsets(stage=stage.name, inputs=inputs, lag_records=lag))
-    return OffsetsReport(
-        pipeline=plan.name,
-        group=plan.name,
-        members=len(await admin.members(plan.name)),
-        stages=stages,
-        lag_records=None if missing else sum(stage.lag_records or 0 for stage in stages),
-        missing=missing,
-    )
-
-
-async def partitions_of(topics: Iterable[str], admin: Admin) -> list[TopicPartition]:
-    """All partitions of the topics that exist, in the order given."""
-    names = list(dict.fromkeys(topics))
-    counts = await admin.partitions(names)
-    return [TopicPartition(name, number) for name in names for number in range(counts.get(name, 0))]
 
 
 async def require_stopped(plan: Plan, admin: Admin) -> None:
@@ -166,7 +93,7 @@ async def plan_anew(plan: Plan, admin: Admin, to: str) -> ResetPlan:
     """
     await require_no_open_transaction(plan, admin)
     planned = await plan_reset(plan, admin, to, None)
-    topics = state_topics(await _resolved(plan, admin), None)
+    topics = state_topics(await resolved(plan, admin), None)
     shuffles = [
         TopicPartition(spec.name, number)
         for spec in topics
@@ -180,14 +107,8 @@ async def plan_anew(plan: Plan, admin: Admin, to: str) -> ResetPlan:
     )
 
 
-async def drop_state(plan: Plan, admin: Admin, replication: int | None) -> None:
-    """Delete all shuffles and changelogs and create them anew; a start before positions are set is refused."""
-    topics = state_topics(await _resolved(plan, admin), replication)
-    await admin.delete([spec.name for spec in topics])
-    await admin.create(topics)
-
-
-async def _resolved(plan: Plan, admin: Admin) -> Plan:
+async def resolved(plan: Plan, admin: Admin) -> Plan:
+    """The plan with the partition counts that its topics have now."""
     return resolve(plan, await admin.partitions([*plan.sources(), *plan.sinks()]))
 
 
@@ -261,14 +182,6 @@ async def plan_reset(plan: Plan, admin: Admin, to: str, topic: str | None) -> Re
     wanted = await _wanted(to, partitions, admin)
     before = await positions_of(plan, partitions, admin)
     return _moves(plan, to, before, wanted)
-
-
-async def positions_of(
-    plan: Plan, partitions: Iterable[TopicPartition], admin: Admin
-) -> dict[TopicPartition, int]:
-    """The group's positions as plain numbers, which can be printed in any form."""
-    found = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
-    return {at: int(position) for at, position in found.items()}
 
 
 def _moves(

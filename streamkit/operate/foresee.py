@@ -1,4 +1,4 @@
-"""foresee: what a worker would refuse to run for, found by somebody who is none. `streamkit check` asks it.
+"""What a worker would refuse to run for, found by somebody who is none. `streamkit check` asks it.
 
 A worker meets these refusals one after the other, when it has joined the group and restores its tasks. Here the same
 functions decide about the same facts, read from the group, the changelogs and the inputs; nothing is joined, fenced,
@@ -17,9 +17,8 @@ from streamkit.config import Settings
 from streamkit.errors import IncompatiblePlan, Misconfigured, Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.broker_fetch import log_gap
-from streamkit.kafka.ports import Admin, Log, MemberOptions, Reader
-from streamkit.kafka.preview import Preview, preview
-from streamkit.kafka.shown_member import ShownMember
+from streamkit.kafka.ports import Log, Reader
+from streamkit.kafka.preview import Preview
 from streamkit.model.ids import Position, TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.runtime.agree import (
@@ -31,9 +30,10 @@ from streamkit.runtime.agree import (
     require_records,
     terms_of,
 )
-from streamkit.runtime.assign import inputs_of, stages_of
+from streamkit.runtime.assign import inputs_of
 from streamkit.runtime.declined import is_newcomer
 from streamkit.runtime.given_up import GivenUp
+from streamkit.runtime.group_preview import group_of
 from streamkit.runtime.last_commits import find_last, find_last_commit
 from streamkit.runtime.lost import PENDING_S
 from streamkit.runtime.prepare import POSITIONS_S, Prepared
@@ -63,28 +63,6 @@ async def foresee(prepared: Prepared, log_: Log, settings: Settings) -> list[Mis
         return await _Foresight(prepared, log_, reader, settings, group).refusals()
     finally:
         await reader.close()
-
-
-async def group_of(plan: Plan, admin: Admin, settings: Settings) -> Preview:
-    """The group of a resolved plan, as a worker would find it.
-
-    Raises:
-        Misconfigured: the group would not take us, or is that of another pipeline.
-    """
-    options = MemberOptions(
-        group=plan.name, writer_id="", stages=stages_of(plan), plan=identify(plan).fingerprint
-    )
-    return preview(options, await _members(admin, plan.name, settings))
-
-
-async def _members(admin: Admin, group: str, settings: Settings) -> list[ShownMember]:
-    """The members of the group; while a round is going on nobody can see what they are at."""
-    give_up_at = asyncio.get_running_loop().time() + settings.rebalance_timeout_s
-    while True:
-        members = await admin.members(group)
-        if all(member.claim for member in members) or asyncio.get_running_loop().time() >= give_up_at:
-            return members
-        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 class _Foresight:
