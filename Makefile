@@ -36,7 +36,7 @@ check: $(READY) ## Format, lint, types, imports and style: no broker, a few seco
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/pytest -q tests/test_tidy.py
+	@$(BIN)/pytest -q tests/test_tidy.py tests/test_import_cycles.py
 
 # What needs no broker runs on all cores; what kills processes on a real Kafka has the machine to itself.
 test-fast: check ## The checks, and all tests that need no broker: for every change
