@@ -1,4 +1,4 @@
-"""The topics that there are: all of them in a list, or one with its partitions. Asks; changes nothing."""
+"""The topics that there are: all of them in a list or in sum, or one with its partitions. Asks; changes nothing."""
 
 from collections.abc import Sequence
 
@@ -48,6 +48,13 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     value: str = ""
 
 
+class TopicsTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """What all topics hold; `offsets` are records, and markers of transactions among them."""
+
+    topics: int
+    offsets: int
+
+
 async def list_all(declared: Sequence[DeclaredTopic], admin: Admin) -> TopicList:
     """Every topic that exists or is declared, by name."""
     found = await admin.describe(await admin.list_topics())
@@ -65,6 +72,15 @@ async def list_all(declared: Sequence[DeclaredTopic], admin: Admin) -> TopicList
             )
         )
     return TopicList(rows)
+
+
+async def count_all(admin: Admin) -> TopicsTotal:
+    """How much all topics hold together."""
+    counts = await admin.partitions(await admin.list_topics())
+    partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+    starts = await admin.start_offsets(partitions) if partitions else {}
+    ends = await admin.end_offsets(partitions, committed=False) if partitions else {}
+    return TopicsTotal(topics=len(counts), offsets=sum(ends[each] - starts[each] for each in partitions))
 
 
 async def describe_topic(topic: str, declared: DeclaredTopic | None, admin: Admin) -> TopicDescription:

@@ -8,9 +8,10 @@ import pytest
 from streamkit.cli.topics_view import applied_lines, failure, plan_lines
 from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import Admin, MemberOptions, StageTasks
+from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
 from streamkit.model.topic_shape import TopicSpec
-from streamkit.operate.topics_list import describe_topic, list_all
+from streamkit.operate.topics_list import TopicsTotal, count_all, describe_topic, list_all
 from streamkit.operate.topics_plan import TopicsPlan, apply_plan, plan_topics, refusal
 from streamkit.operate.topics_readers import Readers
 from streamkit.testing.memory import MemoryBroker, MemoryLog
@@ -135,6 +136,16 @@ async def test_the_list_holds_what_exists_and_what_is_declared(admin: Admin) -> 
         ("there", 2, None, ""),
         ("wanted", None, "topics/wanted.toml", "me"),
     ]
+
+
+async def test_all_topics_are_counted_by_what_they_still_hold() -> None:
+    broker = MemoryBroker()
+    admin = MemoryLog(broker).admin()
+    assert await count_all(admin) == TopicsTotal(topics=0, offsets=0)
+    await admin.create([TopicSpec("a", 2), TopicSpec("b", 1)])
+    stored = broker.topics.partition(TopicPartition("a", 1))
+    stored.start_offset, stored.end_offset = 2, 5
+    assert await count_all(admin) == TopicsTotal(topics=2, offsets=3)
 
 
 async def test_a_topic_is_described_by_cluster_and_file(admin: Admin) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamkit.errors import Misconfigured
+from streamkit.testing.broker.kept_data import KeptData, take_folder
 from streamkit.testing.broker.node import NodeProcess, PortHold
 from streamkit.testing.broker.running import Broker
 from streamkit.testing.broker.settings import (
@@ -23,6 +24,9 @@ from streamkit.testing.broker.wire import ask, listens
 
 READY_LIMIT_S = 90.0  # 2-6 s on a quiet machine; a laden one has taken ten times as long
 READY_PAUSE_S = 0.05
+ORDERLY_LIMIT_S = (
+    15.0  # 1-2 s for one node; of several that end at once the last may wait for the others for minutes
+)
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -49,24 +53,33 @@ class Wishes(NamedTuple):
     keep_logs: bool = False
     profile: Profile = "test"
     extra: Mapping[str, str] = {}
+    port: int | None = None
+    """Where the first node listens, and the others behind it; any free ports if None."""
+    data: Path | None = None
+    """A folder whose data is gone on with, and stays; one of its own that goes when it stops, if None."""
     protocols: tuple[str, ...] = ()
     """Security protocols of listeners beside the plain one; `extra` has what they need."""
 
 
 class JvmCluster:
-    """A cluster that lives in local processes and a folder of its own; both go when it stops or its owner dies."""
+    """A cluster that lives in local processes and a folder; both go when it stops or its owner dies, but for kept data."""
 
     def __init__(self, kafka: Kafka, wishes: Wishes) -> None:
-        if wishes.folder is not None:
-            wishes.folder.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="streamkit-kafka-", dir=wishes.folder)).absolute()
         self._wishes = wishes
-        self._cluster_id = kafka_id()
         self._holds: list[PortHold] = []
-        self.nodes = [self._place(number, folder) for number in range(1, wishes.nodes + 1)]
-        self._processes = [self._prepare(kafka, node) for node in self.nodes]
+        self._kept: KeptData | None = None
+        try:
+            # All that were asked for before any that are free, which might be one of them.
+            first = wishes.port
+            ports = [self._hold_port(None if first is None else first + n) for n in range(wishes.nodes)]
+            self._folder = self._take_folder(wishes)
+            self._cluster_id = kafka_id() if self._kept is None else self._kept.cluster_id
+            self.nodes = [self._place(number, port) for number, port in enumerate(ports, 1)]
+            self._processes = [self._prepare(kafka, node) for node in self.nodes]
+        except BaseException:
+            self._release()
+            raise
         self._stopped = False
-        self._folder = folder
 
     def start(self) -> Broker:
         """Start all nodes and return when each sees all others; on failure nothing runs, and the logs stay."""
@@ -84,7 +97,7 @@ class JvmCluster:
         return Broker(bootstrap, "jvm", on_stop=self.stop, nodes=self, log_folder=self._folder)
 
     def stop(self) -> None:
-        """Kill all nodes and remove their files; calling it again does nothing."""
+        """End all nodes and remove their files, but for kept data; calling it again does nothing."""
         self._end(keep_logs=self._wishes.keep_logs)
 
     def kill(self, node: int) -> None:
@@ -105,15 +118,30 @@ class JvmCluster:
         """Wait until every node has ended by itself; False if one has not within the limit."""
         return all(process.wait(limit_s) for process in self._processes)
 
-    def _place(self, number: int, folder: Path) -> BrokerNode:
+    def _take_folder(self, wishes: Wishes) -> Path:
+        if wishes.data is not None:
+            self._kept = take_folder(wishes.data, wishes.nodes)
+            return self._kept.folder
+        if wishes.folder is not None:
+            wishes.folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="streamkit-kafka-", dir=wishes.folder)).absolute()
+
+    def _place(self, number: int, port: int) -> BrokerNode:
         """Choose where a node listens and lives."""
         secured = {protocol: self._hold_port() for protocol in self._wishes.protocols}
-        return BrokerNode(number, self._hold_port(), self._hold_port(), folder / f"node-{number}", secured)
+        return BrokerNode(number, port, self._hold_port(), self._folder / f"node-{number}", secured)
 
-    def _hold_port(self) -> int:
+    def _hold_port(self, port: int | None = None) -> int:
         """Take a port for as long as the cluster lives."""
-        self._holds.append(PortHold())
+        self._holds.append(PortHold(port))
         return self._holds[-1].port
+
+    def _release(self) -> None:
+        """Give ports and kept data back."""
+        for hold in self._holds:
+            hold.release()
+        if self._kept is not None:
+            self._kept.release()
 
     def _prepare(self, kafka: Kafka, node: BrokerNode) -> NodeProcess:
         """Write a node's files and say how to start it."""
@@ -122,6 +150,11 @@ class JvmCluster:
         flags = jvm_flags(len(self.nodes), self._wishes.profile)
         quiet = ["-Djava.net.preferIPv4Stack=true", f"-Dlog4j2.configurationFile={LOG_SETTINGS}"]
         command = [*kafka.command(*flags, *quiet), "kafka.Kafka", str(node.properties)]
+        if self._kept is not None:
+            node.log.unlink(
+                missing_ok=True
+            )  # that of the run before, of which nothing is to be told any more
+            return NodeProcess(node, command, discard=None)
         return NodeProcess(node, command, node.data if self._wishes.keep_logs else node.folder)
 
     def _process(self, node: int) -> NodeProcess:
@@ -154,15 +187,27 @@ class JvmCluster:
                 )
             time.sleep(READY_PAUSE_S)
 
+    def _end_in_order(self) -> None:
+        """Let all nodes end by themselves, so that the next start need not look through their data; not for ever."""
+        for process in self._processes:
+            process.terminate()
+        deadline = time.monotonic() + ORDERLY_LIMIT_S
+        for process in self._processes:
+            if process.is_running():
+                process.wait(max(0.0, deadline - time.monotonic()))
+
     def _end(self, *, keep_logs: bool) -> None:
-        """Kill all nodes and remove the data: nobody will read it again, so an orderly exit would buy nothing."""
+        """End all nodes; data that is not kept goes: nobody will read it again, so an orderly exit would buy nothing."""
+        if self._kept is not None and not self._stopped:
+            self._end_in_order()
         self._stopped = True
         for process in self._processes:
             process.kill()
         for process in self._processes:
             process.quit()
-        for hold in self._holds:
-            hold.release()
+        self._release()
+        if self._kept is not None:
+            return
         if not keep_logs:
             shutil.rmtree(self._folder, ignore_errors=True)
             return

@@ -39,7 +39,7 @@ def missing() -> str | None:
     return None if found else f"Docker does not hold the image {image()}"
 
 
-def start(extra: Mapping[str, str]) -> Broker:
+def start(extra: Mapping[str, str], port: int | None = None) -> Broker:
     """Start a container with one node and return when it is ready for clients."""
     # Imported here because it is optional, and takes a good part of a second.
     from testcontainers.core.config import testcontainers_config  # noqa: PLC0415
@@ -47,7 +47,7 @@ def start(extra: Mapping[str, str]) -> Broker:
 
     # Its own cleaner is another image, which would be pulled; our watch does that work.
     testcontainers_config.ryuk_disabled = True
-    hold = PortHold()
+    hold = PortHold(port)
     hold.release()
     wanted = DockerContainer(image())
     wanted.ports = {f"{INNER_PORT}/tcp": (HOST, hold.port)}  # with_bind_ports would open it to the network

@@ -1,6 +1,7 @@
 """One node of a local cluster: a JVM, and beside it the watch that ends it with its owner."""
 
 import contextlib
+import errno
 import select
 import socket
 import subprocess
@@ -22,10 +23,21 @@ class PortHold:
     and Java may still bind it, since both sides set SO_REUSEADDR. Elsewhere a port is only chosen, not held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int | None = None) -> None:
+        """Take this port, or any free one.
+
+        Raises:
+            Misconfigured: the port is taken, or not for us.
+        """
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((HOST, 0))
+        try:
+            self._socket.bind((HOST, port or 0))
+        except OSError as error:
+            self.release()
+            if port is None:
+                raise
+            raise _refused(port, error) from error
         self.port: int = self._socket.getsockname()[1]
         if sys.platform != "linux":
             self.release()
@@ -35,13 +47,27 @@ class PortHold:
         self._socket.close()
 
 
+def _refused(port: int, error: OSError) -> Misconfigured:
+    if error.errno == errno.EADDRINUSE:
+        return Misconfigured(
+            f"port {port} of {HOST} is taken",
+            detail="another program listens there, perhaps another broker",
+            hint=f"name another one with --port, or leave it out; `ss -ltnp 'sport = :{port}'` shows who it is",
+        )
+    return Misconfigured(
+        f"port {port} of {HOST} is not for us",
+        detail=error.strerror or "",
+        hint="name one above 1023 with --port, or leave it out",
+    )
+
+
 class NodeProcess:
     """The life of one node's JVM: start, kill, start again.
 
     Neither the JVM nor its watch is in the terminal's process group, so Ctrl-C reaches the owner alone.
     """
 
-    def __init__(self, node: BrokerNode, command: list[str], discard: Path) -> None:
+    def __init__(self, node: BrokerNode, command: list[str], discard: Path | None) -> None:
         self.node = node
         self.pid: int | None = None
         self._command = command
@@ -53,7 +79,7 @@ class NodeProcess:
         self.quit()
         with self.node.log.open("ab") as log:
             self._watch = subprocess.Popen(  # noqa: S603  (our own file and java)
-                [sys.executable, "-I", "-S", watch.__file__, str(self._discard), *self._command],
+                [sys.executable, "-I", "-S", watch.__file__, str(self._discard or ""), *self._command],
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -77,6 +103,11 @@ class NodeProcess:
             self._order(watch.KILL)
             if not self._ended(EXIT_LIMIT_S):
                 raise Bug(f"the JVM {self.pid} lives {EXIT_LIMIT_S:.0f} s after SIGKILL")
+
+    def terminate(self) -> None:
+        """Ask the JVM to end in good order; `wait` tells when it has."""
+        if self._watch is not None:
+            self._order(watch.TERMINATE)
 
     def wait(self, limit_s: float) -> bool:
         """Wait until the JVM ends by itself; False if it has not within the limit."""

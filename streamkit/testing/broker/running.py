@@ -51,7 +51,7 @@ class Broker:
         return f"<Broker {self.kind} {self.bootstrap}>"
 
     def stop(self) -> None:
-        """End what we started and remove its data; a broker that somebody else runs is left alone."""
+        """End what we started and remove its data, but for what is kept; a broker that somebody else runs is left alone."""
         if self._on_stop is not None:
             self._on_stop()
 

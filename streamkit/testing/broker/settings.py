@@ -107,18 +107,21 @@ def jvm_flags(nodes: int, profile: Profile) -> list[str]:
 
 
 def write_node(node: BrokerNode, settings: Mapping[str, str], cluster_id: str, checkpoint: bytes) -> None:
-    """Write what `kafka-storage format` would write, without a JVM.
+    """Write what `kafka-storage format` would write, without a JVM. Data that is there already is left alone.
 
     The checkpoint holds the feature levels of a new cluster. Without it Kafka starts too, but as an old
     cluster: transaction.version 0, hence without the transaction protocol that production uses.
     """
-    node.data.mkdir(parents=True)
+    node.data.mkdir(parents=True, exist_ok=True)
     node.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    if (node.data / "meta.properties").exists():
+        return
     meta = {
         "version": "1",
         "cluster.id": cluster_id,
         "node.id": str(node.node_id),
         "directory.id": kafka_id(),
     }
-    (node.data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in meta.items()))
     (node.data / "bootstrap.checkpoint").write_bytes(checkpoint)
+    # The last, because it says that the folder is whole.
+    (node.data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in meta.items()))

@@ -37,19 +37,47 @@ def start_broker(
         extra: Kafka's settings by name, over the ones chosen here; for brokers that we start.
         profile: "test" starts quickly in little memory, "bench" has the heap and compiler for throughput.
     """
+    return _start(Wishes(nodes, folder, keep_logs, profile, extra or {}), on_progress)
+
+
+def start_dev_broker(
+    nodes: int = 1,
+    *,
+    port: int | None = None,
+    data: Path | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> Broker:
+    """As `start_broker`, for a person: at a port that was chosen, or with data that outlives the broker.
+
+    Args:
+        nodes: how many nodes.
+        port: where the first node listens, the others at the ports behind it.
+        data: a folder whose data is gone on with and stays; the broker is a local JVM then.
+        on_progress: called with a few words at each step.
+        extra: Kafka's settings by name.
+
+    Raises:
+        Misconfigured: the port is taken, or the folder holds something else.
+    """
+    return _start(Wishes(nodes=nodes, port=port, data=data, extra=extra or {}), on_progress)
+
+
+def _start(wishes: Wishes, on_progress: Callable[[str], None] | None) -> Broker:
     progress = on_progress or (lambda _text: None)
+    nodes = wishes.nodes
     if address := os.environ.get(BROKERS_VARIABLE):
         return Broker(address, "external")
     if nodes < 1:
         raise Misconfigured(f"a broker needs at least one node; got nodes={nodes}")
     began = time.monotonic()
-    if nodes == 1 and container.missing() is None:
+    if nodes == 1 and wishes.data is None and container.missing() is None:
         progress(f"starting a container of {container.image()}")
-        broker = container.start(extra or {})
+        broker = container.start(wishes.extra, wishes.port)
     else:
         kafka = prepare(progress)
         progress(f"starting Kafka {jars.kafka_version()} on {nodes} local JVM{'s' if nodes > 1 else ''}")
-        broker = JvmCluster(kafka, Wishes(nodes, folder, keep_logs, profile, extra or {})).start()
+        broker = JvmCluster(kafka, wishes).start()
     progress(f"broker ready at {broker.bootstrap} after {time.monotonic() - began:.1f} s")
     return broker
 

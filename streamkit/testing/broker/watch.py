@@ -4,9 +4,9 @@
 from the owner: the end of that pipe means that the owner is gone, whatever ended it. Only the standard library
 is used, and no module of streamkit, so that it starts in a few milliseconds.
 
-Orders on the pipe: `k` kills the command and waits for more, `q` kills it and leaves its folder in place; the
-end of the pipe kills it and discards the folder. On standard output: the command's process id, then the end of
-the stream once the command is gone.
+Orders on the pipe: `t` asks the command to end and `k` kills it, and both wait for more; `q` kills it and leaves its
+folder in place; the end of the pipe kills it and discards the folder, if it is told one. On standard output: the command's
+process id, then the end of the stream once the command is gone.
 """
 
 import contextlib
@@ -20,13 +20,14 @@ import sys
 import threading
 from pathlib import Path
 
+TERMINATE = b"t"
 KILL = b"k"
 QUIT = b"q"
 PARENT_CHECK_S = 1.0  # a forked child of the owner may keep the pipe open after the owner's death
 PR_SET_PDEATHSIG = 1  # from Linux's sys/prctl.h
 
 
-def main(discard: Path, command: list[str]) -> None:
+def main(discard: Path | None, command: list[str]) -> None:
     """Run the command until it ends, an order comes, or the owner is gone."""
     owner = os.getppid()
     child = subprocess.Popen(  # noqa: S603  (the command comes from node.py)
@@ -38,12 +39,12 @@ def main(discard: Path, command: list[str]) -> None:
     os.write(1, b"%d\n" % child.pid)
     threading.Thread(target=_tell_the_end, args=(child,), daemon=True).start()
     order = _next_order(owner)
-    while order == KILL:
-        child.kill()
+    while order in (TERMINATE, KILL):
+        child.terminate() if order == TERMINATE else child.kill()
         order = _next_order(owner)
     child.kill()
     child.wait()
-    if order != QUIT:
+    if order != QUIT and discard is not None:
         shutil.rmtree(discard, ignore_errors=True)
         with contextlib.suppress(OSError):  # another node, or a log, may still be in it
             discard.parent.rmdir()
@@ -71,4 +72,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]) if sys.argv[1] else None, sys.argv[2:])
