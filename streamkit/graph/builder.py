@@ -3,7 +3,7 @@
 Mistakes that can be seen at once are raised here, so that the traceback ends in the user's own line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -11,8 +11,8 @@ import msgspec
 from streamkit.codec.annotations import field_type, returned_type
 from streamkit.codec.naming import call_name, type_name, without_none
 from streamkit.codec.values import internal_codec, key_codec, value_codec
-from streamkit.errors import InvalidPipeline
-from streamkit.graph.node import Graph, Node, Operation, Shuffle, Source, Union
+from streamkit.errors import Bug, InvalidPipeline
+from streamkit.graph.node import Graph, Node, Operation, Outlet, Shuffle, Source, Union
 from streamkit.graph.place import line_of_caller
 from streamkit.graph.plain import require_plain
 from streamkit.graph.policy import ErrorPolicy
@@ -20,12 +20,12 @@ from streamkit.graph.validate import require_count
 from streamkit.graph.writable import require_writable
 from streamkit.model.topic import Topic
 from streamkit.operators.exchange import WriteStep
-from streamkit.operators.step import Step
+from streamkit.operators.step import MAIN, Step
 
 # Where a read ends: where the topic ended when the pipeline first began, or never.
 Until = Literal["latest"] | None
 
-AnyNode = TypeVar("AnyNode", Operation, Shuffle, Union)
+AnyNode = TypeVar("AnyNode", Operation, Shuffle, Union, Outlet)
 
 
 class Builder:
@@ -81,8 +81,19 @@ class Builder:
             source = self._nodes[known] = msgspec.structs.replace(source, is_bounded=True)
         return source
 
-    def operate(self, parent: Node, kind: str, step: Step, *, value_type: Any, is_named: bool) -> Operation:
-        """Add a step after `parent`; it keeps the key."""
+    def operate(
+        self,
+        parent: Node,
+        step: Step,
+        *,
+        value_type: Any,
+        is_named: bool,
+        others: Mapping[str, Node] | None = None,
+    ) -> Operation:
+        """Add a step after `parent`; it keeps the key. `others` are what enters by its other ports."""
+        entering = {MAIN: parent, **(others or {})}
+        if set(entering) != set(step.inputs):
+            raise Bug(f'step "{step.name}" has the inputs {step.inputs}, and is given {tuple(entering)}')
         require_plain(step, of=f'step "{step.name}"')
         is_fixed = is_named or bool(step.stores)
         if is_fixed:
@@ -90,8 +101,8 @@ class Builder:
         return self._add(
             Operation(
                 id=len(self._nodes),
-                parents=(parent.id,),
-                kind=kind,
+                parents=tuple(each.id for each in entering.values()),
+                entered_by=tuple(entering),
                 step=step,
                 value_type=value_type,
                 key_type=parent.key_type,
@@ -140,6 +151,20 @@ class Builder:
             )
         )
 
+    def side(self, parent: Operation, port: str, *, value_type: Any) -> Outlet:
+        """What leaves a step by one of its other ports, under the key that it has."""
+        if port not in parent.step.outputs:
+            raise Bug(f'step "{parent.step.name}" has no port "{port}"')
+        return self._add(
+            Outlet(
+                id=len(self._nodes),
+                parents=(parent.id,),
+                port=port,
+                value_type=value_type,
+                key_type=parent.key_type,
+            )
+        )
+
     def write(
         self,
         parent: Node,
@@ -155,7 +180,7 @@ class Builder:
         step = WriteStep(
             name or f"write_{topic.name}", topic.name, topic.value_type, topic.key_type, key_fn, is_late
         )
-        return self.operate(parent, "write", step, value_type=topic.value_type, is_named=name is not None)
+        return self.operate(parent, step, value_type=topic.value_type, is_named=name is not None)
 
     def known_type(self, node: Node, *, needed_by: str) -> Any:
         """The type of the values of a node.

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from streamkit.graph.node import Graph, Node, Operation, Shuffle, Source, Union
+from streamkit.graph.node import Graph, Node, Operation, Outlet, Shuffle, Source, Union
 from streamkit.graph.plan import Plan
-from streamkit.graph.stage import Input, Output, Stage, StageStep
+from streamkit.graph.stage import Input, Output, Stage, StageStep, Target
 from streamkit.graph.validate import (
     require_different,
     require_stages_in_order,
@@ -24,11 +24,8 @@ from streamkit.graph.validate import (
     require_valid,
 )
 from streamkit.operators.exchange import ShuffleStep, WriteStep
-from streamkit.operators.keyed import Aggregate, Reduce
-from streamkit.operators.process import ProcessStep
-from streamkit.operators.step import Step
+from streamkit.operators.step import MAIN, Step
 from streamkit.state.keys import store_ids
-from streamkit.windows.step import WindowStep
 
 _CHANGELOG = re.compile(r"(?P<pipeline>[^.]+)\..+\.changelog\.\d+")
 
@@ -78,10 +75,12 @@ class _Cutting:
         self.graph = graph
         self.generation = generation
         self.names = step_names(graph)
-        self.children: dict[int, list[Node]] = {node.id: [] for node in graph.nodes}
+        # What follows each node, and by which of its ports it is entered.
+        self.children: dict[int, list[tuple[Node, str]]] = {node.id: [] for node in graph.nodes}
         for node in graph.nodes:
-            for parent in node.parents:
-                self.children[parent].append(node)
+            ports = node.entered_by if isinstance(node, Operation) else (MAIN,) * len(node.parents)
+            for parent, port in zip(node.parents, ports, strict=True):
+                self.children[parent].append((node, port))
 
     def groups(self) -> list[_Group]:
         """What hangs together without a shuffle. A shuffle is at the end of one group and the beginning of another."""
@@ -98,25 +97,15 @@ class _Cutting:
                 case Shuffle():
                     near.workers.append(node)
                     found.setdefault(owners[node.id + far_side], _Group([], [])).entrances.append(node)
-                case Union():
+                case Union() | Outlet():
                     pass
         return list(found.values())
 
     def stage(self, group: _Group) -> Stage:
         """One group as a stage."""
         index = {node.id: number for number, node in enumerate(group.workers)}
-        after = {node.id: self._indices(node, index) for node in group.workers if isinstance(node, Operation)}
-        inputs = tuple(self._input(node, self._indices(node, index)) for node in group.entrances)
-        clean = _clean(group, inputs, after)
-        steps = tuple(
-            StageStep(
-                id=index[node.id],
-                step=self._step(node),
-                downstream=after.get(node.id, ()),
-                fails_clean=clean[index[node.id]],
-            )
-            for node in group.workers
-        )
+        inputs = tuple(self._input(node, self._targets(node, index)) for node in group.entrances)
+        steps = _told_clean([self._stage_step(node, index) for node in group.workers], inputs)
         name = stage_name(group.entrances)
         return Stage(
             name=name,
@@ -127,14 +116,28 @@ class _Cutting:
             changelog=f"{self.graph.name}.{name}.changelog.{self.generation}",
         )
 
-    def _indices(self, node: Node, index: dict[int, int]) -> tuple[int, ...]:
-        """The steps that a node's records go to, unions looked through."""
-        found: list[int] = []
-        for child in self.children[node.id]:
-            found.extend(self._indices(child, index) if isinstance(child, Union) else (index[child.id],))
+    def _stage_step(self, node: Operation | Shuffle, index: dict[int, int]) -> StageStep:
+        """A step with all that follows it; what follows a shuffle is in another stage."""
+        if isinstance(node, Shuffle):
+            return StageStep(id=index[node.id], step=self._step(node), downstream=())
+        sides: dict[str, tuple[Target, ...]] = {}
+        for child, _ in self.children[node.id]:
+            if isinstance(child, Outlet):
+                sides[child.port] = (*sides.get(child.port, ()), *self._targets(child, index))
+        results = self._targets(node, index)
+        return StageStep(id=index[node.id], step=self._step(node), downstream=results, sides=sides)
+
+    def _targets(self, node: Node, index: dict[int, int]) -> tuple[Target, ...]:
+        """Where a node's records go, unions looked through. What leaves a step by another port is not among them."""
+        found: list[Target] = []
+        for child, port in self.children[node.id]:
+            if isinstance(child, Union):
+                found.extend(self._targets(child, index))
+            elif not isinstance(child, Outlet):
+                found.append(Target(index[child.id], port))
         return tuple(found)
 
-    def _input(self, node: Source | Shuffle, entry: tuple[int, ...]) -> Input:
+    def _input(self, node: Source | Shuffle, entry: tuple[Target, ...]) -> Input:
         if isinstance(node, Source):
             topic = node.topic
             return Input(
@@ -245,27 +248,20 @@ def _in_order(groups: list[_Group]) -> list[_Group]:
     return [groups[position] for position in ordered]
 
 
-def _clean(group: _Group, inputs: tuple[Input, ...], after: dict[int, tuple[int, ...]]) -> list[bool]:
-    """For each step whether a record that raises in it has left nothing behind.
+def _told_clean(steps: list[StageStep], inputs: tuple[Input, ...]) -> tuple[StageStep, ...]:
+    """The steps, each with whether a record that raises in it has left nothing behind.
 
-    It has not if no step above may have effects, and if no other branch was served before.
+    It has not if no step above may have effects, if no other branch was served before, and if the step itself is clean.
     """
-    above = [True] * len(group.workers)
+    is_clean = [True] * len(steps)  # until the step is reached: whether a record comes to it clean
     for each in inputs:
         for place, target in enumerate(each.entry):
-            above[target] &= place == 0
-    for number, node in enumerate(group.workers):  # in order of writing: what is above comes first
-        if isinstance(node, Operation):
-            for place, target in enumerate(after[node.id]):
-                above[target] &= above[number] and not node.step.has_effects and place == 0
-    return [
-        is_clean and not (isinstance(node, Operation) and _raises_late(node.step))
-        for is_clean, node in zip(above, group.workers, strict=True)
-    ]
-
-
-def _raises_late(step: Step) -> bool:
-    """Whether a step may have had effects before it raises itself."""
-    if isinstance(step, ProcessStep | WindowStep | Reduce):  # the function of a reduce may work in place too
-        return True
-    return isinstance(step, Aggregate) and step.works_in_place
+            is_clean[target.step] &= place == 0
+    for step in steps:  # in order of writing: what is above comes first
+        for targets in (step.downstream, *step.sides.values()):
+            for place, target in enumerate(targets):
+                is_clean[target.step] &= is_clean[step.id] and not step.step.has_effects and place == 0
+    return tuple(
+        msgspec.structs.replace(step, fails_clean=is_clean[step.id] and step.step.fails_clean)
+        for step in steps
+    )

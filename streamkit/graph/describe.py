@@ -1,28 +1,18 @@
 """A plan for the eye: text for terminals, plain data for programs, Mermaid for pages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from streamkit.codec.naming import type_name
 from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
-from streamkit.graph.stage import Input, Stage, StageStep
+from streamkit.graph.stage import Input, Stage, StageStep, Target
 from streamkit.operators.exchange import ShuffleStep, WriteStep
+from streamkit.operators.step import MAIN
 from streamkit.state.spec import TIMERS, StoreSpec
 
-_KINDS = {
-    "Map": "map",
-    "Filter": "filter",
-    "FlatMap": "flat_map",
-    "Peek": "peek",
-    "MapKeyed": "map_keyed",
-    "Reduce": "reduce",
-    "Aggregate": "aggregate",
-    "ProcessStep": "process",
-    "WindowStep": "window",
-    "WriteStep": "write",
-    "ShuffleStep": "key_by",
-}
+# An output port and where it leads, in the order in which records are served.
+Edges = list[tuple[str, Target]]
 
 
 def as_text(plan: Plan) -> str:
@@ -33,7 +23,7 @@ def as_text(plan: Plan) -> str:
         shown: set[int] = set()
         for each in stage.inputs:
             lines.append(f"  {_arrow(each)}")
-            lines += _tree(stage, each.entry, "  ", shown)
+            lines += _tree(stage, _from_main(each.entry), "  ", shown)
         lines += [f"  state {_store(store)}" for store in stage.stores]
     return "\n".join(lines)
 
@@ -66,38 +56,53 @@ def as_mermaid(plan: Plan) -> str:
         lines.append(f'  subgraph s{number}["{_escape(stage.name)}"]')
         lines += [f'    {_box(number, each)}["{_escape(_title(each))}"]' for each in stage.steps]
         lines += [
-            f"    {_box(number, each)} --> {_box(number, stage.steps[after])}"
+            f"    {_box(number, each)} {_line(output, target)} {_box(number, stage.steps[target.step])}"
             for each in stage.steps
-            for after in each.downstream
+            for output, target in _edges(each)
         ]
         lines.append("  end")
         for each in stage.inputs:
-            lines += [f"  {topic(each.topic)} --> {_box(number, stage.steps[place])}" for place in each.entry]
+            lines += [
+                f"  {topic(each.topic)} {_line(MAIN, target)} {_box(number, stage.steps[target.step])}"
+                for target in each.entry
+            ]
         for each_step in stage.steps:
             if isinstance(each_step.step, WriteStep | ShuffleStep):
                 lines.append(f"  {_box(number, each_step)} --> {topic(each_step.step.topic)}")
     return "\n".join(lines)
 
 
-def kind_of(step: object) -> str:
-    """The word with which the user wrote this step: map, key_by, write..."""
-    return _KINDS.get(type(step).__name__, type(step).__name__)
-
-
-def _tree(stage: Stage, ids: tuple[int, ...], indent: str, shown: set[int]) -> Iterator[str]:
+def _tree(stage: Stage, edges: Edges, indent: str, shown: set[int]) -> Iterator[str]:
     """Each step once with what follows it; where branches meet again, it is only named."""
-    for place, step_id in enumerate(ids):
-        is_last = place == len(ids) - 1
-        each = stage.steps[step_id]
-        again = " (as above)" if step_id in shown else ""
-        yield f"{indent}{'└─' if is_last else '├─'} {_title(each)}{again}"
+    for place, (output, target) in enumerate(edges):
+        is_last = place == len(edges) - 1
+        each = stage.steps[target.step]
+        again = " (as above)" if target.step in shown else ""
+        by = f"{ports}: " if (ports := _ports(output, target)) else ""
+        yield f"{indent}{'└─' if is_last else '├─'} {by}{_title(each)}{again}"
         if not again:
-            shown.add(step_id)
-            yield from _tree(stage, each.downstream, indent + ("   " if is_last else "│  "), shown)
+            shown.add(target.step)
+            yield from _tree(stage, _edges(each), indent + ("   " if is_last else "│  "), shown)
+
+
+def _edges(each: StageStep) -> Edges:
+    """What leaves a step: its results first, then what goes by other ports."""
+    sides = [(port, target) for port, targets in each.sides.items() for target in targets]
+    return [*_from_main(each.downstream), *sides]
+
+
+def _from_main(targets: Iterable[Target]) -> Edges:
+    return [(MAIN, target) for target in targets]
+
+
+def _ports(output: str, target: Target) -> str:
+    """The ports between two steps in words, those that go without saying left out."""
+    left = "" if output == MAIN else output
+    return left if target.port == MAIN else f"{left} to {target.port}".lstrip()
 
 
 def _title(each: StageStep) -> str:
-    step, kind = each.step, kind_of(each.step)
+    step, kind = each.step, each.step.kind
     if isinstance(step, WriteStep):
         return f"write -> {step.topic}"
     if isinstance(step, ShuffleStep):
@@ -131,20 +136,11 @@ def _stage_dict(stage: Stage) -> dict[str, Any]:
                 "key_type": type_name(each.key_type),
                 "value_type": type_name(each.value_type),
                 "partitions": each.partitions,
-                "entry": list(each.entry),
+                "entry": [_target(target) for target in each.entry],
             }
             for each in stage.inputs
         ],
-        "steps": [
-            {
-                "id": each.id,
-                "name": each.step.name,
-                "kind": kind_of(each.step),
-                "downstream": list(each.downstream),
-                "stores": [store.name for store in each.step.stores],
-            }
-            for each in stage.steps
-        ],
+        "steps": [_step_dict(each) for each in stage.steps],
         "outputs": [
             {"topic": each.topic, "kind": each.kind, "partitions": each.partitions} for each in stage.outputs
         ],
@@ -160,6 +156,23 @@ def _stage_dict(stage: Stage) -> dict[str, Any]:
     }
 
 
+def _step_dict(each: StageStep) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "id": each.id,
+        "name": each.step.name,
+        "kind": each.step.kind,
+        "downstream": [_target(target) for target in each.downstream],
+        "stores": [store.name for store in each.step.stores],
+    }
+    sides = {port: [_target(target) for target in targets] for port, targets in each.sides.items()}
+    return plain | ({"sides": sides} if sides else {})
+
+
+def _target(target: Target) -> int | dict[str, Any]:
+    """The id of the step; with its port, where that is not the main one."""
+    return target.step if target.port == MAIN else {"step": target.step, "port": target.port}
+
+
 def _policy(plan: Plan) -> str:
     policy = plan.on_error
     tries = f" after {policy.retries} retries" if policy.retries else ""
@@ -173,6 +186,11 @@ def _count(number: int | None, noun: str) -> str:
 
 def _box(stage: int, each: StageStep) -> str:
     return f"s{stage}_{each.id}"
+
+
+def _line(output: str, target: Target) -> str:
+    ports = _ports(output, target)
+    return f'-- "{_escape(ports)}" -->' if ports else "-->"
 
 
 def _escape(text: str) -> str:

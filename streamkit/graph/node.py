@@ -11,7 +11,7 @@ import msgspec
 
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.topic import Topic
-from streamkit.operators.step import Step
+from streamkit.operators.step import MAIN, Step
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,14 +35,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that runs inside a stage; a sink is one whose kind is "write".
+    """A step that runs inside a stage. `entered_by` has for each parent the input port that its records enter by.
 
     `is_name_fixed`: the name was given, or decides where state lives. Other names only need to be told apart.
     """
 
     id: int
     parents: tuple[int, ...]
-    kind: str
+    entered_by: tuple[str, ...] = (MAIN,)
     step: Step
     value_type: Any
     key_type: Any
@@ -70,7 +70,17 @@ class Union(msgspec.Struct, frozen=True, kw_only=True):
     key_type: Any
 
 
-Node = Source | Operation | Shuffle | Union
+class Outlet(msgspec.Struct, frozen=True, kw_only=True):
+    """What leaves a step by another port than the main one; no step of its own."""
+
+    id: int
+    parents: tuple[int]
+    port: str
+    value_type: Any
+    key_type: Any
+
+
+Node = Source | Operation | Shuffle | Union | Outlet
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):

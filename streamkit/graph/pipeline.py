@@ -107,7 +107,7 @@ class Pipeline:
                 )
             step = ProcessStep(chosen, processor, parent.key_type)
             node = self._builder.operate(
-                parent, "agent", step, value_type=to.value_type if to else None, is_named=True
+                parent, step, value_type=to.value_type if to else None, is_named=True
             )
             if to is not None:
                 self._builder.write(node, to, None, None)

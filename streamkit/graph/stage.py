@@ -4,15 +4,23 @@ Plain data. Whoever runs a stage binds its steps from the last to the first: eve
 follow it, so the order of `Stage.steps`, reversed, is an order of binding.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from streamkit.codec.codec import Codec
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.model.event_time import TimeRule
-from streamkit.operators.step import Step
+from streamkit.operators.step import MAIN, Step
 from streamkit.state.spec import StoreSpec
+
+
+class Target(NamedTuple):
+    """Where records go on to: a step of the stage, by its id, and one of the inputs of that step."""
+
+    step: int
+    port: str = MAIN
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +34,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["source", "shuffle"]
     value_type: Any
     key_type: Any
-    entry: tuple[int, ...]
+    entry: tuple[Target, ...]
     partitions: int | None = None
     # Of a source: what time its records tell, and whether reading ends where the log ended when it began.
     time: TimeRule = TimeRule()
@@ -54,16 +62,18 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step at its place: `id` is its index in `Stage.steps`, `downstream` the steps its results go to, in order.
+    """A step at its place: `id` is its index in `Stage.steps`, `downstream` where its results go, in order.
 
+    `sides` has the same for each of its other outputs, if anybody listens there.
     `fails_clean` tells whether a record that raises in this very step has left nothing behind: no state, no output,
     no push into another branch. Such a record can be set aside on the spot; after any other the span is read again, with care.
     """
 
     id: int
     step: Step
-    downstream: tuple[int, ...]
-    fails_clean: bool
+    downstream: tuple[Target, ...]
+    sides: Mapping[str, tuple[Target, ...]] = {}
+    fails_clean: bool = False
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,7 +114,7 @@ class Keyed(Generic[K, T]):
     def map_keyed(self, fn: Callable[[K, T], R], *, to: Any = None, name: str | None = None) -> "Keyed[K, R]":
         """Replace every value by `fn(key, value)`."""
         step = MapKeyed(name or call_name(fn) or "map_keyed", fn, self._node.key_type)
-        return self._then(_add(self._builder, self._node, "map_keyed", step, to or returned_type(fn), name))
+        return self._then(_add(self._builder, self._node, step, to or returned_type(fn), name))
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> "Keyed[K, T]":
         """Let through the values for which `fn(value)` is true."""
@@ -133,7 +133,7 @@ class Keyed(Generic[K, T]):
     def process(self, operator: Operator[K, T, R], *, name: str | None = None) -> "Keyed[K, R]":
         """Hand every record to an operator class with its own state; a pipeline may end here."""
         step = ProcessStep(name or type(operator).__name__, OperatorProcessor(operator), self._node.key_type)
-        return self._then(_add(self._builder, self._node, "process", step, emitted_type(operator), name))
+        return self._then(_add(self._builder, self._node, step, emitted_type(operator), name))
 
     def reduce(
         self, fn: Callable[[T, T], T], *, name: str | None = None, updates: Updates = "each"
@@ -145,14 +145,14 @@ class Keyed(Generic[K, T]):
         chosen = name or call_name(fn) or "reduce"
         value_type = self._builder.known_type(self._node, needed_by=chosen)
         step = Reduce(chosen, fn, value_type, _updates(updates))
-        return self._then(_add(self._builder, self._node, "reduce", step, value_type, name))
+        return self._then(_add(self._builder, self._node, step, value_type, name))
 
     def aggregate(
         self, aggregator: Aggregator[T, Any, R], *, name: str | None = None, updates: Updates = "each"
     ) -> "Keyed[K, R]":
         """Fold the values of a key, as the aggregator says. The accumulator is state; `updates` as in `reduce`."""
         step = Aggregate(name or aggregator.name, aggregator, _updates(updates))
-        return self._then(_add(self._builder, self._node, "aggregate", step, aggregator.result_type, name))
+        return self._then(_add(self._builder, self._node, step, aggregator.result_type, name))
 
     def count(self, *, name: str | None = None, updates: Updates = "each") -> "Keyed[K, int]":
         """How many records the key has had."""
@@ -243,13 +243,13 @@ class Keyed(Generic[K, T]):
 def add_map(builder: Builder, parent: Node, fn: Callable[..., Any], to: Any, name: str | None) -> Operation:
     """Add a map."""
     step = Map(name or call_name(fn) or "map", fn)
-    return _add(builder, parent, "map", step, to or returned_type(fn), name)
+    return _add(builder, parent, step, to or returned_type(fn), name)
 
 
 def add_filter(builder: Builder, parent: Node, fn: Callable[..., Any], name: str | None) -> Operation:
     """Add a filter."""
     step = Filter(name or call_name(fn) or "filter", fn)
-    return _add(builder, parent, "filter", step, parent.value_type, name)
+    return _add(builder, parent, step, parent.value_type, name)
 
 
 def add_flat_map(
@@ -257,13 +257,13 @@ def add_flat_map(
 ) -> Operation:
     """Add a flat_map."""
     step = FlatMap(name or call_name(fn) or "flat_map", fn)
-    return _add(builder, parent, "flat_map", step, to or item_type(returned_type(fn)), name)
+    return _add(builder, parent, step, to or item_type(returned_type(fn)), name)
 
 
 def add_peek(builder: Builder, parent: Node, fn: Callable[..., Any], name: str | None) -> Operation:
     """Add a peek."""
     step = Peek(name or call_name(fn) or "peek", fn)
-    return _add(builder, parent, "peek", step, parent.value_type, name)
+    return _add(builder, parent, step, parent.value_type, name)
 
 
 def add_key_by(
@@ -290,10 +290,8 @@ def add_union(builder: Builder, first: Any, others: Iterable[Any]) -> Node:
     return builder.union(tuple(each._node for each in streams))  # noqa: SLF001
 
 
-def _add(
-    builder: Builder, parent: Node, kind: str, step: Any, value_type: Any, name: str | None
-) -> Operation:
-    return builder.operate(parent, kind, step, value_type=value_type, is_named=name is not None)
+def _add(builder: Builder, parent: Node, step: Any, value_type: Any, name: str | None) -> Operation:
+    return builder.operate(parent, step, value_type=value_type, is_named=name is not None)
 
 
 def _updates(chosen: str) -> Any:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from streamkit.errors import InvalidPipeline
-from streamkit.graph.node import Graph, Operation, Source, Union
+from streamkit.graph.node import Graph, Operation, Outlet, Source, Union
 from streamkit.model.ids import KEY_GROUPS
 from streamkit.model.topic_name import ALLOWED, name_problem
 from streamkit.operators.exchange import WriteStep
@@ -12,7 +12,7 @@ from streamkit.operators.exchange import WriteStep
 # Without dots: the first dot of an internal topic's name ends the pipeline's, so no two pipelines share one.
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 # A branch may end in these: they are there for what they do.
-ENDINGS = frozenset({"write", "peek", "process", "agent"})
+ENDINGS = frozenset({"write", "peek", "process"})
 
 
 def require_valid(graph: Graph) -> None:
@@ -110,13 +110,17 @@ def _require_no_loop(graph: Graph) -> None:
 
 
 def _require_endings(graph: Graph) -> None:
-    continued = {parent for node in graph.nodes for parent in node.parents}
+    continued = {
+        parent for node in graph.nodes if not isinstance(node, Outlet) for parent in node.parents
+    }  # a side takes nothing of the results
     for node in graph.nodes:
-        if node.id in continued or (isinstance(node, Operation) and node.kind in ENDINGS):
+        if node.id in continued or (isinstance(node, Operation) and node.step.kind in ENDINGS):
             continue
         match node:
             case Source():
                 what = f'topic "{node.topic.name}" is read, and its records go nowhere'
+            case Outlet():
+                what = f'what leaves by side output "{node.port}" goes nowhere'
             case Union():
                 what = "the records of a union go nowhere"
             case Operation():

@@ -17,11 +17,10 @@ from streamkit.graph.builder import Builder
 from streamkit.graph.node import Node
 from streamkit.model.topic import Topic
 from streamkit.operators.aggregators import Aggregator, count, max_of, min_of, sum_of
-from streamkit.operators.stateless import Filter, FlatMap
 from streamkit.windows.assigners import Session
 from streamkit.windows.contents import Reducing, require_merge
 from streamkit.windows.definition import Emit, Windowing, emitting
-from streamkit.windows.late import is_result, late_values
+from streamkit.windows.late import LATE
 from streamkit.windows.process import WindowProcess, emitted_type, require_process
 from streamkit.windows.step import WindowStep
 from streamkit.windows.window import Window
@@ -267,16 +266,11 @@ class Windowed(Generic[K, T]):
             builder.known_type(parent, needed_by=step.name)
         if step.process is not None:
             require_process(step.process, step.windows.assigner)
-        node = builder.operate(parent, "window", step, value_type=value_type, is_named=is_named)
+        node = builder.operate(parent, step, value_type=value_type, is_named=is_named)
         if self._late is not None:
             self._require_first_use()
-            too_late = FlatMap(f"{step.name}_late", late_values)
-            written = builder.operate(
-                node, "flat_map", too_late, value_type=parent.value_type, is_named=False
-            )
-            builder.write(written, self._late, is_late=True)
-            results = Filter(f"{step.name}_on_time", is_result)
-            node = builder.operate(node, "filter", results, value_type=value_type, is_named=False)
+            late = builder.side(node, LATE, value_type=parent.value_type)
+            builder.write(late, self._late, is_late=True)
         return stream.Keyed(builder, node, self._origin)
 
     def _require_first_use(self) -> None:

@@ -1,7 +1,7 @@
 """Steps at the end of a stage: write to a sink topic, or shuffle to the owner of a key."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from streamkit.codec.codec import ENCODE_ERRORS, Codec
 from streamkit.codec.exact import checking, exact_class
@@ -42,6 +42,9 @@ class WriteStep(InlineStep, frozen=True):
     written as a record without a value (a tombstone) if the topic's type allows None. Late records carry their time in
     a header too.
     """
+
+    kind: ClassVar[str] = "write"
+    outputs: ClassVar[tuple[str, ...]] = ()
 
     name: str
     topic: str
@@ -118,6 +121,9 @@ class WriteStep(InlineStep, frozen=True):
 
 class ShuffleStep(InlineStep, frozen=True):
     """Send every record to the task that owns its key: `key_fn(value)` becomes the key, the value travels as it is."""
+
+    kind: ClassVar[str] = "key_by"
+    outputs: ClassVar[tuple[str, ...]] = ()
 
     name: str
     topic: str

@@ -10,11 +10,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from streamkit.operators.step import Push, Scope, Statements
+from streamkit.operators.step import MAIN, Ports, Push, Scope, Statements
 
 INDENT = "    "
 # Where a generated function keeps the step of each of its lines, among its globals.
@@ -34,13 +34,17 @@ class _StepOfLine(dict[int, str]):
 class InlineStep(msgspec.Struct, frozen=True):
     """A step that is said in a few statements. It can stand alone, as every step, or be fused with its neighbours."""
 
+    inputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    fails_clean: ClassVar[bool] = True
+
     @abstractmethod
     def code(self, scope: Scope) -> Statements:
         """The statements of this step."""
 
-    def bind(self, following: Push, scope: Scope) -> Push:
+    def bind(self, outputs: Ports, scope: Scope) -> Ports:
         """As `Step.bind`."""
-        return fuse_push((self.code(scope),), following)
+        return {MAIN: fuse_push((self.code(scope),), outputs[MAIN])}
 
 
 def fuse_push(codes: Sequence[Statements], following: Push | None) -> Push:

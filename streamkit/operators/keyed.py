@@ -4,13 +4,13 @@ The state of a key is read and written through the dicts of its cells: a known k
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from streamkit.operators.aggregators import Aggregator, Count, Fold
 from streamkit.operators.stateless import missing_key
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import MAIN, Ports, Push, Scope
 from streamkit.state.spec import StoreSpec
 
 # "each": every record sends the new result on. "latest": a key sends its last result on once, at the end of the span.
@@ -23,6 +23,12 @@ class Reduce(msgspec.Struct, frozen=True):
     A result of None forgets the key.
     """
 
+    kind: ClassVar[str] = "reduce"
+    inputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    # The function may work in place, and raise when it has.
+    fails_clean: ClassVar[bool] = False
+
     name: str
     fn: Callable[[Any, Any], Any]
     value_type: Any
@@ -34,12 +40,12 @@ class Reduce(msgspec.Struct, frozen=True):
         """The value so far, under the name of the step."""
         return (StoreSpec(self.name, "value", self.value_type),)
 
-    def bind(self, following: Push, scope: Scope) -> Push:
+    def bind(self, outputs: Ports, scope: Scope) -> Ports:
         """As `Step.bind`."""
         cells = scope.value_cells(self.stores[0])
         cache, dirty, load = cells.cache, cells.dirty, cells.load
         fn = self.fn
-        following = following if self.updates == "each" else latest(following, scope, self.name)
+        following = _following(outputs[MAIN], scope, self)
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
             known = cache.get(key)
@@ -52,11 +58,15 @@ class Reduce(msgspec.Struct, frozen=True):
             dirty[key] = None
             following(key, new, timestamp)
 
-        return push
+        return {MAIN: push}
 
 
 class Aggregate(msgspec.Struct, frozen=True):
     """Fold the values of a key into an accumulator, and send on what the aggregator makes of it."""
+
+    kind: ClassVar[str] = "aggregate"
+    inputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
 
     name: str
     aggregator: Aggregator[Any, Any, Any]
@@ -64,24 +74,24 @@ class Aggregate(msgspec.Struct, frozen=True):
     has_effects: bool = True
 
     @property
-    def works_in_place(self) -> bool:
-        """Whether a value that raises may have changed the accumulator already: any but ours may keep a mutable one."""
-        return type(self.aggregator) not in (Count, Fold)
+    def fails_clean(self) -> bool:
+        """As `Step.fails_clean`. Any aggregator but ours may keep an accumulator that it changes in place."""
+        return type(self.aggregator) in (Count, Fold)
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
         """The accumulator, under the name of the step."""
         return (StoreSpec(self.name, "value", self.aggregator.accumulator_type),)
 
-    def bind(self, following: Push, scope: Scope) -> Push:
+    def bind(self, outputs: Ports, scope: Scope) -> Ports:
         """As `Step.bind`."""
-        following = following if self.updates == "each" else latest(following, scope, self.name)
+        following = _following(outputs[MAIN], scope, self)
         # The two most used have their arithmetic in the loop itself: one call less, or two, per record.
         if type(self.aggregator) is Count:
-            return self._bind_count(following, scope)
+            return {MAIN: self._bind_count(following, scope)}
         if type(self.aggregator) is Fold:
-            return self._bind_fold(following, scope, self.aggregator)
-        return self._bind_any(following, scope)
+            return {MAIN: self._bind_fold(following, scope, self.aggregator)}
+        return {MAIN: self._bind_any(following, scope)}
 
     def _bind_count(self, following: Push, scope: Scope) -> Push:
         cells = scope.value_cells(self.stores[0])
@@ -138,6 +148,10 @@ class Aggregate(msgspec.Struct, frozen=True):
             following(key, visible, timestamp)
 
         return push
+
+
+def _following(following: Push, scope: Scope, step: Reduce | Aggregate) -> Push:
+    return following if step.updates == "each" else latest(following, scope, step.name)
 
 
 def latest(following: Push, scope: Scope, step: str) -> Push:

@@ -22,14 +22,14 @@ State belongs to the key of the record or timer. Agents (`operators/agent.py`) r
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from streamkit.codec.annotations import class_arguments, is_open
 from streamkit.errors import UserCodeError
 from streamkit.operators.stateless import DecodedKeys, missing_key
-from streamkit.operators.step import Push, Scope, Timers
+from streamkit.operators.step import MAIN, Ports, Push, Scope, Timers
 from streamkit.state.spec import StoreSpec
 from streamkit.state.views import CurrentKey, Declaration
 
@@ -187,6 +187,11 @@ class OperatorProcessor(msgspec.Struct, frozen=True):
 class ProcessStep(msgspec.Struct, frozen=True):
     """Hand every record to an operator or an agent, whose state is kept under `<step>.<attribute>`."""
 
+    kind: ClassVar[str] = "process"
+    inputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    fails_clean: ClassVar[bool] = False
+
     name: str
     processor: Processor
     key_type: Any = str
@@ -197,7 +202,7 @@ class ProcessStep(msgspec.Struct, frozen=True):
         """One store per declaration, and two for timers."""
         return (*self._specs().values(), *self._timer_specs().values())
 
-    def bind(self, following: Push, scope: Scope) -> Push:
+    def bind(self, outputs: Ports, scope: Scope) -> Ports:
         """As `Step.bind`."""
         current = CurrentKey()
         declared = self.processor.declarations()
@@ -208,7 +213,7 @@ class ProcessStep(msgspec.Struct, frozen=True):
             for name, spec in self._specs().items()
         }
         ctx: Context[Any, Any] = Context(
-            scope.partition, current, DecodedKeys(self.key_type, self.name), following
+            scope.partition, current, DecodedKeys(self.key_type, self.name), outputs[MAIN]
         )
         handle, on_timer = self.processor.start(views, ctx)
         timers = self._bind_timers(scope, current, ctx, on_timer)
@@ -223,7 +228,7 @@ class ProcessStep(msgspec.Struct, frozen=True):
             ctx.timestamp = timestamp
             handle(value, ctx)
 
-        return push
+        return {MAIN: push}
 
     def _bind_timers(
         self, scope: Scope, current: CurrentKey, ctx: Context[Any, Any], on_timer: OnTimer

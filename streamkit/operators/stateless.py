@@ -1,7 +1,7 @@
 """Steps without memory: map, filter, flat_map, peek and map_keyed. Each says what it does in a line or two."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from streamkit.codec.values import key_codec
 from streamkit.errors import UserCodeError
@@ -16,6 +16,8 @@ REMEMBERED_KEYS_MAX = 10_000
 class Map(InlineStep, frozen=True):
     """Replace every value by `fn(value)`."""
 
+    kind: ClassVar[str] = "map"
+
     name: str
     fn: Callable[[Any], Any]
     has_effects: bool = False
@@ -28,6 +30,8 @@ class Map(InlineStep, frozen=True):
 
 class Filter(InlineStep, frozen=True):
     """Let through the values for which `fn(value)` is true."""
+
+    kind: ClassVar[str] = "filter"
 
     name: str
     fn: Callable[[Any], Any]
@@ -44,6 +48,8 @@ class FlatMap(InlineStep, frozen=True):
 
     All of them are made before the first goes on, so a generator that raises half-way has passed on nothing.
     """
+
+    kind: ClassVar[str] = "flat_map"
 
     name: str
     fn: Callable[[Any], Iterable[Any]]
@@ -68,6 +74,8 @@ class Peek(InlineStep, frozen=True):
     It may be called again for the same record, when a span is repeated after a failure.
     """
 
+    kind: ClassVar[str] = "peek"
+
     name: str
     fn: Callable[[Any], Any]
     has_effects: bool = False
@@ -80,6 +88,8 @@ class Peek(InlineStep, frozen=True):
 
 class MapKeyed(InlineStep, frozen=True):
     """Replace every value by `fn(key, value)`; the key itself stays."""
+
+    kind: ClassVar[str] = "map_keyed"
 
     name: str
     fn: Callable[[Any, Any], Any]

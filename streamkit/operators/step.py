@@ -2,6 +2,8 @@
 
 A chain is built from its end: every step is bound to the `Push` of what follows and returns its own. Inside a
 stage a record is three arguments, never an object: the key as bytes, the value, the timestamp in milliseconds.
+
+Records enter and leave a step by ports, which have names. Nearly every step has one of each, the port `MAIN`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +16,10 @@ from streamkit.state.spec import StoreSpec
 
 # (key bytes or None, value, timestamp in ms); synchronous, returns nothing, may call the next step any number of times.
 Push = Callable[[bytes | None, Any, int], None]
+# By the name of a port: what takes the records that go through it.
+Ports = Mapping[str, Push]
+# The input of a step that has no other, and the output for its results.
+MAIN = "main"
 # (key bytes, time in ms, namespace): what happens when a timer comes due. Must be named `fire` and have a last
 # parameter `step=<name of the step>`, for the same reason as `push`.
 Fire = Callable[[bytes, int, bytes], None]
@@ -121,10 +127,24 @@ class Scope(Protocol):
 class Step(Protocol):
     """One operator of the graph: frozen data plus `bind`.
 
-    The function that `bind` returns must be named `push` and take a last parameter `step=<name of the step>`: this
-    puts the name into the frame, so that after an exception the failing step is read off the traceback and costs
-    nothing while all is well.
+    The functions that `bind` returns take a last parameter `step=<name of the step>`: this puts the name into the
+    frame, so that after an exception the failing step is read off the traceback and costs nothing while all is well.
     """
+
+    @property
+    def kind(self) -> str:
+        """The word with which the user wrote it: map, key_by, write..."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The ports by which records may enter."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The ports by which records may leave; none where the stream ends."""
+        ...
 
     @property
     def name(self) -> str:
@@ -144,6 +164,14 @@ class Step(Protocol):
         """
         ...
 
-    def bind(self, following: Push, scope: Scope) -> Push:
-        """This step as a function that handles one record and calls `following` for each result."""
+    @property
+    def fails_clean(self) -> bool:
+        """True if a record that raises in the step itself has left nothing of it behind: no state, output or push."""
+        ...
+
+    def bind(self, outputs: Ports, scope: Scope) -> Ports:
+        """A function for each of its inputs, which handles one record and calls what stands behind its outputs.
+
+        `MAIN` is always among the `outputs`; any other only if somebody listens to it.
+        """
         ...

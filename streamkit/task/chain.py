@@ -11,10 +11,10 @@ import msgspec
 
 from streamkit.codec.naming import type_name
 from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, line_of, said
-from streamkit.graph.stage import Input, Stage
+from streamkit.graph.stage import Input, Stage, Target
 from streamkit.model.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
-from streamkit.operators.step import Fire, Held, Push, Statements, Step, Timers
+from streamkit.operators.step import MAIN, Fire, Held, Ports, Push, Statements, Step, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.state.cells import MapCells, ValueCells
@@ -127,7 +127,7 @@ class _Binding:
     def __init__(self, stage: Stage, scope: TaskScope) -> None:
         self._steps = {step.id: step for step in stage.steps}
         self._scope = scope
-        self._bound: dict[int, Push] = {}
+        self._bound: dict[int, Ports] = {}
 
     def entry(self, source: Input) -> Run:
         """The loop over the records of one input, with the first steps inside it."""
@@ -155,25 +155,30 @@ class _Binding:
 
         return run
 
-    def push(self, targets: tuple[int, ...]) -> Push:
-        """What follows a step: the steps that it sends its results to."""
+    def push(self, targets: tuple[Target, ...]) -> Push:
+        """What stands behind an output of a step: the inputs to which its records go."""
         if len(targets) != 1:
             return _fan_out([self.push((target,)) for target in targets])
         target = targets[0]
-        if target not in self._bound:
-            step = self._steps[target]
-            if isinstance(step.step, InlineStep):
-                self._bound[target] = fuse_push(*self._row(targets))
-            else:
-                following = self.push(step.downstream)
-                self._bound[target] = named(start_step(step.step, following, self._scope))
-        return self._bound[target]
+        if target.step not in self._bound:
+            self._bound[target.step] = self._inputs(target)
+        return self._bound[target.step][target.port]
 
-    def _row(self, targets: tuple[int, ...]) -> tuple[list[Statements], Push]:
+    def _inputs(self, target: Target) -> Ports:
+        """The functions of the step of a target, bound to all that follows it."""
+        step = self._steps[target.step]
+        if isinstance(step.step, InlineStep):
+            return {MAIN: fuse_push(*self._row((target,)))}
+        outputs = {MAIN: self.push(step.downstream)}
+        outputs |= {port: self.push(targets) for port, targets in step.sides.items()}
+        bound = start_step(step.step, outputs, self._scope)
+        return {port: named(push) for port, push in bound.items()}
+
+    def _row(self, targets: tuple[Target, ...]) -> tuple[list[Statements], Push]:
         """The simple steps in a row from here on, and the push of what comes behind them."""
         codes = []
         while len(targets) == 1:
-            step = self._steps[targets[0]]
+            step = self._steps[targets[0].step]
             if not isinstance(step.step, InlineStep):
                 break
             codes.append(step.step.code(self._scope))
@@ -181,14 +186,14 @@ class _Binding:
         return codes, self.push(targets)
 
 
-def start_step(step: Step, following: Push, scope: TaskScope) -> Push:
+def start_step(step: Step, outputs: Ports, scope: TaskScope) -> Ports:
     """A step bound to its task, which may call the user's `open`.
 
     Raises:
         Misconfigured: that raised; there is no record to blame, so a person must look.
     """
     try:
-        return step.bind(following, scope)
+        return step.bind(outputs, scope)
     except BaseException as error:
         if not is_of_the_record(error):
             raise

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from streamkit.errors import InvalidPipeline
 from streamkit.model.duration import to_ms
 from streamkit.operators.aggregators import Aggregator
+from streamkit.operators.step import MAIN
 from streamkit.state.spec import StoreSpec
 from streamkit.windows.assigners import Assigner, Counting, Everything, Session, Sliding
 from streamkit.windows.contents import elements_type
 from streamkit.windows.evictors import CountEvictor, Evictor
+from streamkit.windows.late import LATE
 from streamkit.windows.process import WindowProcess, declarations
 from streamkit.windows.triggers import (
     CountTrigger,
@@ -34,7 +36,6 @@ class Windowing(msgspec.Struct, frozen=True):
     trigger: Trigger[Any]
     evictor: Evictor[Any] | None = None
     lateness: int = 0
-    sends_late: bool = False
     # Whether the trigger is the default one of the assigner.
     is_default: bool = True
 
@@ -53,8 +54,14 @@ class WindowDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """A window step as data: how records are put together, and what is made of them.
 
     Without a `fold` all elements are kept, for the process. The results of a fold go on as they are, or as what
-    `into(key, window, result)` or the process makes of them.
+    `into(key, window, result)` or the process makes of them. Records that are late for all their windows leave by a
+    port of their own.
     """
+
+    kind: ClassVar[str] = "window"
+    inputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    outputs: ClassVar[tuple[str, ...]] = (MAIN, LATE)
+    fails_clean: ClassVar[bool] = False
 
     name: str
     windows: Windowing
@@ -154,9 +161,7 @@ def windowing(
     _require_evictor(assigner, evictor)
     if isinstance(assigner, Counting) and assigner.slide is not None:
         evictor = CountEvictor(assigner.size)
-    return Windowing(
-        assigner, trigger or _default_trigger(assigner), evictor, lateness_ms, sends_late, trigger is None
-    )
+    return Windowing(assigner, trigger or _default_trigger(assigner), evictor, lateness_ms, trigger is None)
 
 
 def emitting(windows: Windowing, emit: Any) -> Windowing:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamkit.operators.stateless import DecodedKeys
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import MAIN, Ports, Push, Scope
 from streamkit.state.cells import ValueCells
 from streamkit.state.views import CurrentKey
 from streamkit.windows.contents import Element, adding_to_accumulator, fold_elements
@@ -23,9 +23,9 @@ class Process:
     """A WindowProcess in one task: a copy of its own, bound to the state that it declares."""
 
     def __init__(
-        self, step: WindowDefinition, process: WindowProcess[Any, Any, Any], following: Push, scope: Scope
+        self, step: WindowDefinition, process: WindowProcess[Any, Any, Any], outputs: Ports, scope: Scope
     ) -> None:
-        self.ctx: WindowContext[Any] = WindowContext(scope.partition, following)
+        self.ctx: WindowContext[Any] = WindowContext(scope.partition, outputs[MAIN])
         self._own = copy.copy(process)
         self._keys = DecodedKeys(step.key_type, step.name)
         self._key: Any = CurrentKey()

@@ -1,42 +1,16 @@
-"""Late records: those whose windows are all closed. They are counted, or go to a topic of their own; never lost.
+"""Late records: those whose windows are all closed. They are counted, or leave by a port of their own; never lost."""
 
-Results and late records leave a window step by the same way, told apart by the wrapper `Late`. Behind the step the
-graph forks: one branch takes the late ones out of their wrapper and writes them, the other lets the results pass.
-"""
+from streamkit.operators.step import Ports, Push, Scope
 
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
-
-from streamkit.operators.step import Push, Scope
-
+# The port by which they leave a window step, as they came.
+LATE = "late"
 LATE_RECORDS = "late_records"
 
 
-class Late(msgspec.Struct, frozen=True, gc=False):
-    """A record that came too late, on its way to the topic of those."""
+def late_way(outputs: Ports, scope: Scope) -> Push:
+    """Where a window step puts a record that is late for all its windows; counted if nobody listens to the port."""
 
-    value: Any
-
-
-def is_result(value: Any) -> bool:
-    """Whether this is what a window sends on, and no late record."""
-    return type(value) is not Late
-
-
-def late_values(value: Any) -> list[Any]:
-    """The late record in this wrapper, if it is one."""
-    return [value.value] if type(value) is Late else []
-
-
-def late_way(following: Push, scope: Scope, *, is_sent: bool) -> Callable[[bytes, Any, int], None]:
-    """Where a window step puts a record that is late for all its windows."""
-
-    def send(key: bytes, value: Any, timestamp: int) -> None:
-        following(key, Late(value), timestamp)
-
-    def count(key: bytes, value: Any, timestamp: int) -> None:  # noqa: ARG001 - only that it was late is noted
+    def count(key: bytes | None, value: object, timestamp: int) -> None:  # noqa: ARG001 - only that it was late is noted
         scope.count(LATE_RECORDS)
 
-    return send if is_sent else count
+    return outputs.get(LATE, count)

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.stateless import missing_key
-from streamkit.operators.step import Fire, Push, Scope
+from streamkit.operators.step import MAIN, Fire, Ports, Push, Scope
 from streamkit.windows.assigners import Sliding
 from streamkit.windows.contents import Element
 from streamkit.windows.definition import WindowDefinition
@@ -27,7 +27,7 @@ _timestamp = itemgetter(0)
 class SlidingOperator:
     """One step with sliding windows in one task."""
 
-    def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
+    def __init__(self, step: WindowDefinition, outputs: Ports, scope: Scope) -> None:
         assert isinstance(step.windows.assigner, Sliding)
         assert step.event_timers is not None
         self._name = step.name
@@ -41,10 +41,10 @@ class SlidingOperator:
             processing = scope.timers(step.processing_timers, self._firing())
         self._timers = scope.timers(step.event_timers, self._firing())
         if step.process is not None:
-            process = Process(step, step.process, following, scope)
+            process = Process(step, step.process, outputs, scope)
             process.ctx.set_clocks(self._timers, processing)
-        self._finish = finishing(step, following, process)
-        self._late = late_way(following, scope, is_sent=step.windows.sends_late)
+        self._finish = finishing(step, outputs[MAIN], process)
+        self._late = late_way(outputs, scope)
 
     def bound(self) -> Push:
         """As `Step.bind`."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.stateless import missing_key
-from streamkit.operators.step import Fire, Push, Scope, Timers
+from streamkit.operators.step import MAIN, Fire, Ports, Push, Scope, Timers
 from streamkit.state.spec import StoreSpec
 from streamkit.windows.assigners import Aligned, Counting, Everything
 from streamkit.windows.contents import OpenContents, add_element, adding_to_accumulator
@@ -35,7 +35,7 @@ class OpenPane(NamedTuple):
 class WindowOperator:
     """One window step in one task."""
 
-    def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
+    def __init__(self, step: WindowDefinition, outputs: Ports, scope: Scope) -> None:
         windows = step.windows
         self.step = step
         self.trigger = windows.trigger
@@ -55,10 +55,10 @@ class WindowOperator:
         )
         self.process: Process | None = None
         if step.process is not None:
-            self.process = Process(step, step.process, following, scope)
+            self.process = Process(step, step.process, outputs, scope)
             self.process.ctx.set_clocks(self.event, self.processing)
-        self.finish = finishing(step, following, self.process)
-        self.late = late_way(following, scope, is_sent=windows.sends_late)
+        self.finish = finishing(step, outputs[MAIN], self.process)
+        self.late = late_way(outputs, scope)
         self.add = (
             add_element if step.fold is None or step.keeps_elements else adding_to_accumulator(step.fold)
         )

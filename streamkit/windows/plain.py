@@ -14,7 +14,7 @@ from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import Aggregator, Count, Fold
 from streamkit.operators.fused import INDENT, fuse_push
 from streamkit.operators.stateless import missing_key
-from streamkit.operators.step import Fire, Push, Scope, Statements
+from streamkit.operators.step import MAIN, Fire, Ports, Push, Scope, Statements
 from streamkit.windows.assigners import Aligned, Tumbling
 from streamkit.windows.contents import OpenContents, Reducing, adding_to_accumulator
 from streamkit.windows.definition import WindowDefinition
@@ -39,9 +39,9 @@ def is_plain(step: WindowDefinition) -> bool:
     )
 
 
-def bind_plain(step: WindowDefinition, following: Push, scope: Scope) -> Push:
+def bind_plain(step: WindowDefinition, outputs: Ports, scope: Scope) -> Push:
     """As `Step.bind`."""
-    windows = _PlainWindows(step, following, scope)
+    windows = _PlainWindows(step, outputs, scope)
     return fuse_push((windows.code(),), None)
 
 
@@ -76,7 +76,7 @@ class OnlyNamespaces(dict[int, bytes]):
 class _PlainWindows:
     """The windows of one step in one task: all that a record or a timer may ask for."""
 
-    def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
+    def __init__(self, step: WindowDefinition, outputs: Ports, scope: Scope) -> None:
         windows = step.windows
         timers_store = step.event_timers if windows.is_event_time else step.processing_timers
         assert isinstance(windows.assigner, Aligned)
@@ -95,8 +95,8 @@ class _PlainWindows:
         self._contents = OpenContents(self._cells, scope)
         self._timers = scope.timers(timers_store, self._firing())
         self._add = adding_to_accumulator(self._fold)
-        self._send = sending(step, following)
-        self._late = late_way(following, scope, is_sent=windows.sends_late)
+        self._send = sending(step, outputs[MAIN])
+        self._late = late_way(outputs, scope)
 
     def code(self) -> Statements:
         """What happens to every record."""

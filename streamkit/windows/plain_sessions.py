@@ -6,7 +6,7 @@ one timer per gap of its life, and not two changes of timers per record. The sta
 
 from typing import Any
 
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import Ports, Scope
 from streamkit.windows.assigners import Session
 from streamkit.windows.definition import WindowDefinition
 from streamkit.windows.operator import OpenPane
@@ -28,8 +28,8 @@ def is_plain_session(step: WindowDefinition) -> bool:
 class PlainSessions(SessionOperator):
     """One step with sessions and the default trigger in one task."""
 
-    def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
-        super().__init__(step, following, scope)
+    def __init__(self, step: WindowDefinition, outputs: Ports, scope: Scope) -> None:
+        super().__init__(step, outputs, scope)
         self._lateness = step.windows.lateness
         self._is_updating = type(step.windows.trigger) is EveryRecordTrigger
 

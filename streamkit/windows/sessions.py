@@ -10,7 +10,7 @@ the first of those that became one. Beside them each key has the list of its ope
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import Ports, Scope
 from streamkit.windows.assigners import Session
 from streamkit.windows.contents import Merge, merge_of
 from streamkit.windows.definition import WindowDefinition
@@ -43,8 +43,8 @@ def join(sessions: Iterable[OpenSession], new: Window) -> tuple[OpenSession, lis
 class SessionOperator(WindowOperator):
     """One step with sessions in one task."""
 
-    def __init__(self, step: WindowDefinition, following: Push, scope: Scope) -> None:
-        super().__init__(step, following, scope)
+    def __init__(self, step: WindowDefinition, outputs: Ports, scope: Scope) -> None:
+        super().__init__(step, outputs, scope)
         assert isinstance(step.windows.assigner, Session)
         assert step.sessions_store is not None
         self.assigner = step.windows.assigner

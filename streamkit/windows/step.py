@@ -1,6 +1,6 @@
 """WindowStep: a window operator at its place in a chain. What it was told decides which machine runs it."""
 
-from streamkit.operators.step import Push, Scope
+from streamkit.operators.step import MAIN, Ports, Push, Scope
 from streamkit.windows.assigners import Session, Sliding
 from streamkit.windows.definition import WindowDefinition
 from streamkit.windows.look_back import SlidingOperator
@@ -13,16 +13,19 @@ from streamkit.windows.sessions import SessionOperator
 class WindowStep(WindowDefinition, frozen=True, kw_only=True):
     """Put the records of a key together by time or by number, and send on what each window amounts to."""
 
-    def bind(self, following: Push, scope: Scope) -> Push:
+    def bind(self, outputs: Ports, scope: Scope) -> Ports:
         """As `Step.bind`."""
+        return {MAIN: self._bind(outputs, scope)}
+
+    def _bind(self, outputs: Ports, scope: Scope) -> Push:
         if is_plain(self):
-            return bind_plain(self, following, scope)
+            return bind_plain(self, outputs, scope)
         match self.windows.assigner:
             case Session() if is_plain_session(self):
-                return PlainSessions(self, following, scope).bound()
+                return PlainSessions(self, outputs, scope).bound()
             case Session():
-                return SessionOperator(self, following, scope).bound()
+                return SessionOperator(self, outputs, scope).bound()
             case Sliding():
-                return SlidingOperator(self, following, scope).bound()
+                return SlidingOperator(self, outputs, scope).bound()
             case _:
-                return WindowOperator(self, following, scope).bound()
+                return WindowOperator(self, outputs, scope).bound()

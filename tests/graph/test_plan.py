@@ -1,6 +1,7 @@
 from streamkit.graph.pipeline import pipeline
 from streamkit.graph.plan import Plan
 from streamkit.graph.policy import ErrorPolicy, fail
+from streamkit.graph.stage import Target
 from streamkit.model.duration import seconds
 from streamkit.operators.exchange import ShuffleStep
 from streamkit.windows import tumbling
@@ -19,6 +20,11 @@ from tests.graph.shop import (
 )
 
 
+def to(*steps: int) -> tuple[Target, ...]:
+    """Where records go on to, by main inputs."""
+    return tuple(map(Target, steps))
+
+
 def names(plan: Plan, stage: str) -> list[str]:
     return [each.step.name for each in plan.stage(stage).steps]
 
@@ -29,13 +35,13 @@ def test_a_pipeline_is_cut_at_its_shuffle() -> None:
     first, second = plan.stages
     assert names(plan, "clicks") == ["is_human", "by_page"]
     assert names(plan, "by_page") == ["per_page", "to_total", "write_page-totals"]
-    assert [(each.topic, each.kind, each.entry) for each in first.inputs] == [("clicks", "source", (0,))]
+    assert [(each.topic, each.kind, each.entry) for each in first.inputs] == [("clicks", "source", to(0))]
     assert [(each.topic, each.kind) for each in first.outputs] == [("top-pages.by_page.shuffle.1", "shuffle")]
     assert [(each.topic, each.kind, each.entry) for each in second.inputs] == [
-        ("top-pages.by_page.shuffle.1", "shuffle", (0,))
+        ("top-pages.by_page.shuffle.1", "shuffle", to(0))
     ]
     assert [(each.topic, each.kind) for each in second.outputs] == [("page-totals", "sink")]
-    assert [each.downstream for each in second.steps] == [(1,), (2,), ()]
+    assert [each.downstream for each in second.steps] == [to(1), to(2), ()]
     assert [store.name for store in second.stores] == ["per_page"]
     assert (first.changelog, second.changelog) == (
         "top-pages.clicks.changelog.1",
@@ -76,9 +82,9 @@ def test_united_sources_are_one_stage_with_several_inputs() -> None:
     plan = p.plan()
     assert [stage.name for stage in plan.stages] == ["clicks", "by_page"]
     stage = plan.stages[0]
-    assert [(each.topic, each.entry) for each in stage.inputs] == [("clicks", (0,)), ("taps", (1,))]
+    assert [(each.topic, each.entry) for each in stage.inputs] == [("clicks", to(0)), ("taps", to(1))]
     assert names(plan, "clicks") == ["is_human", "by_page"]
-    assert [each.downstream for each in stage.steps] == [(1,), ()]
+    assert [each.downstream for each in stage.steps] == [to(1), ()]
 
 
 def test_a_topic_is_an_input_of_one_stage_however_often_it_is_read() -> None:
@@ -88,7 +94,7 @@ def test_a_topic_is_an_input_of_one_stage_however_often_it_is_read() -> None:
     p.read_keyed(clicks).filter(is_human).write(unique)
     plan = p.plan()
     assert [stage.name for stage in plan.stages] == ["clicks", "by_page", "by_number"]
-    assert [(each.topic, each.entry) for each in plan.stages[0].inputs] == [("clicks", (0, 1, 2))]
+    assert [(each.topic, each.entry) for each in plan.stages[0].inputs] == [("clicks", to(0, 1, 2))]
     assert [topic for stage in plan.stages for topic in (each.topic for each in stage.inputs)].count(
         "clicks"
     ) == 1
@@ -100,14 +106,14 @@ def test_a_fork_is_a_fan_out_inside_the_stage() -> None:
     stream.write(unique)
     stream.key_by(by_page).count().write(counts)
     stage = p.plan().stage("clicks")
-    assert stage.steps[0].downstream == (1, 2)
+    assert stage.steps[0].downstream == to(1, 2)
 
 
 def test_a_union_of_a_stream_with_itself_gives_every_record_twice() -> None:
     p = pipeline("p")
     stream = p.read(clicks)
     stream.union(stream).write(unique)
-    assert p.plan().stages[0].inputs[0].entry == (0, 0)
+    assert p.plan().stages[0].inputs[0].entry == to(0, 0)
 
 
 def test_unrelated_sources_are_stages_of_their_own() -> None:
@@ -129,7 +135,7 @@ def test_branches_of_one_keyed_stream_can_be_united_and_stay_keyed() -> None:
     p = pipeline("p")
     keyed = p.read(clicks).key_by(by_page)
     keyed.filter(is_human).union(keyed.process(Dedup())).count().write(counts)
-    assert [each.downstream for each in p.plan().stage("by_page").steps] == [(2,), (2,), (3,), ()]
+    assert [each.downstream for each in p.plan().stage("by_page").steps] == [to(2), to(2), to(3), ()]
 
 
 def test_every_stage_comes_after_the_stages_it_reads_from() -> None:

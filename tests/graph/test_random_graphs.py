@@ -13,9 +13,9 @@ from streamkit.graph.fingerprint import compare, describe_plan
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.plan import Plan
 from streamkit.graph.resolve import resolve
-from streamkit.graph.stage import Stage
+from streamkit.graph.stage import Stage, Target
 from streamkit.model.topic import topic
-from streamkit.operators.step import Push
+from streamkit.operators.step import MAIN, Push
 from tests.operators.scope import FakeScope
 
 Recipe = list[tuple[str, int, int]]
@@ -71,15 +71,16 @@ def planned(p: Pipeline) -> Plan | None:
         return None
 
 
-def bind(stage: Stage, scope: FakeScope) -> Callable[[tuple[int, ...], bytes | None, Any, int], None]:
-    pushes: dict[int, Push] = {}
+def bind(stage: Stage, scope: FakeScope) -> Callable[[tuple[Target, ...], bytes | None, Any, int], None]:
+    pushes: dict[Target, Push] = {}
 
-    def enter(ids: tuple[int, ...], key: bytes | None, value: Any, time: int) -> None:
-        for step_id in ids:
-            pushes[step_id](key, value, time)
+    def enter(targets: tuple[Target, ...], key: bytes | None, value: Any, time: int) -> None:
+        for target in targets:
+            pushes[target](key, value, time)
 
     for each in reversed(stage.steps):
-        pushes[each.id] = each.step.bind(partial(enter, each.downstream), scope)
+        bound = each.step.bind({MAIN: partial(enter, each.downstream)}, scope)
+        pushes |= {Target(each.id, port): push for port, push in bound.items()}
     return enter
 
 
@@ -126,7 +127,7 @@ def test_every_plan_is_well_formed(recipe: Recipe) -> None:
         written |= {each.topic for each in stage.outputs}
         for place, each in enumerate(stage.steps):
             assert each.id == place
-            assert all(after > place for after in each.downstream)
+            assert all(after.step > place for after in each.downstream)
     counts = {f"in-{number}": number + 1 for number in range(3)}
     assert all(stage.partitions for stage in resolve(plan, counts).stages)
     assert compare(describe_plan(plan), describe_plan(resolve(plan, counts))) == []

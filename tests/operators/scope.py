@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import named, step_in
-from streamkit.operators.step import Held, Push, Statements, Step
+from streamkit.operators.step import MAIN, Held, Push, Statements, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
@@ -86,7 +86,7 @@ class Chain:
 
         push: Push = collect
         for step in reversed(steps):
-            push = named(step.bind(push, self.scope))
+            push = named(step.bind({MAIN: push}, self.scope)[MAIN])
         self.push = push
 
     @property

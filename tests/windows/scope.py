@@ -7,11 +7,12 @@ from typing import Any
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import named
-from streamkit.operators.step import Fire, Push, Step
+from streamkit.operators.step import MAIN, Fire, Push, Step
 from streamkit.state.cells import ValueCells
 from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
 from streamkit.state.timers import TimerCells
+from streamkit.windows.late import LATE
 from tests.operators.scope import FakeScope, Pushed, Rows
 
 
@@ -119,9 +120,12 @@ class WindowScope(FakeScope):
 class Task:
     """One step in a scope, what came out of it, and whatever it takes to go on after a restart."""
 
-    def __init__(self, step: Step, scope: WindowScope | None = None) -> None:
+    def __init__(self, step: Step, scope: WindowScope | None = None, *, hears_late: bool = False) -> None:
         self.step = step
         self.out: list[Pushed] = []
+        # What left by the port of late records, if somebody listens there.
+        self.sent_late: list[Pushed] = []
+        self._hears_late = hears_late
         self.late = 0
         self._start(scope or WindowScope())
 
@@ -129,8 +133,12 @@ class Task:
         def collect(key: bytes | None, value: Any, timestamp: int) -> None:
             self.out.append((key, value, timestamp))
 
+        def collect_late(key: bytes | None, value: Any, timestamp: int) -> None:
+            self.sent_late.append((key, value, timestamp))
+
         self.scope = scope
-        self._push: Push = self.step.bind(collect, scope)
+        late = {LATE: collect_late} if self._hears_late else {}
+        self._push: Push = self.step.bind({MAIN: collect, **late}, scope)[MAIN]
 
     def push(self, key: bytes | None, value: Any, timestamp: int) -> None:
         """A record, and what it makes due: timers fire before the next one comes."""

@@ -35,7 +35,6 @@ from streamkit.windows.assigners import (
     Tumbling,
 )
 from streamkit.windows.definition import emitting, windowing
-from streamkit.windows.late import Late
 from streamkit.windows.step import WindowStep
 from tests.windows.reference import Model, Result, Rules, SlidingModel
 from tests.windows.scope import Task
@@ -136,14 +135,13 @@ class Eviction:
         return elements
 
 
-def step_of(rules: Rules, evictor: Evictor[Any] | None = None, *, sends_late: bool = False) -> WindowStep:
+def step_of(rules: Rules, evictor: Evictor[Any] | None = None) -> WindowStep:
     has_lateness = rules.lateness > 0
     windows = windowing(
         assigner_of(rules),
         lateness=milliseconds(rules.lateness) if has_lateness else None,
         trigger=trigger_of(rules),
         evictor=evictor,
-        sends_late=sends_late,
     )
     windows = emitting(windows, "update" if rules.trigger[0] == "each" else "close")
     return WindowStep(name="w", windows=windows, fold=Listed(), into=described, value_type=int)
@@ -177,10 +175,9 @@ class Ran:
         found: dict[bytes, list[Result]] = {key: [] for key in KEYS}
         for key, value, timestamp in self.task.out:
             assert key is not None
-            if type(value) is not Late:
-                name, window, values = value
-                assert name.encode() == key
-                found[key].append((key, window.start, window.end, values, timestamp))
+            name, window, values = value
+            assert name.encode() == key
+            found[key].append((key, window.start, window.end, values, timestamp))
         return found
 
     def theirs(self) -> dict[bytes, list[Result]]:
@@ -188,14 +185,20 @@ class Ran:
 
     def late(self) -> list[Any]:
         """Values that were sent on as late."""
-        return [value.value for _, value, _ in self.task.out if type(value) is Late]
+        return [value for _, value, _ in self.task.sent_late]
 
 
 def run(
-    step: WindowStep, model: Model | SlidingModel, stream: list[Happening], *, start: int, calm: bool = False
+    step: WindowStep,
+    model: Model | SlidingModel,
+    stream: list[Happening],
+    *,
+    start: int,
+    calm: bool = False,
+    hears_late: bool = False,
 ) -> Ran:
     """Let the step and the model see the same stream; a calm task is never restarted and keeps its cache."""
-    task = Task(step)
+    task = Task(step, hears_late=hears_late)
     task.advance(start)
     model.watermark = start
     number = 0

@@ -97,7 +97,7 @@ def test_before_the_end_of_input_nothing_has_come_too_early(
 @given(st.one_of(aligned(), sessions()), happenings(), STARTS)
 def test_each_record_is_in_a_result_or_late(rules: Rules, stream: list[Happening], start: int) -> None:
     counted = finish(run(step_of(rules), Model(rules), stream, start=start))
-    sent = finish(run(step_of(rules, sends_late=True), Model(rules), stream, start=start))
+    sent = finish(run(step_of(rules), Model(rules), stream, start=start, hears_late=True))
     seen = {value for results in sent.ours().values() for result in results for value in result[3]}
     late = sent.late()
     assert sorted([*seen, *late]) == list(range(1, sent.sent + 1))

@@ -10,6 +10,7 @@ from streamkit.errors import UserCodeError
 from streamkit.model.duration import milliseconds, minutes
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import count, max_of, min_of, sum_of
+from streamkit.operators.step import MAIN
 from streamkit.windows import (
     CountEvictor,
     CountTrigger,
@@ -367,7 +368,7 @@ def test_panes_forget_all_when_they_are_many(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_windows_that_are_past_their_end_are_forgotten_when_they_close() -> None:
     scope = WindowScope()
-    windows = plain_module._PlainWindows(step(lateness=milliseconds(5)), lambda *_: None, scope)
+    windows = plain_module._PlainWindows(step(lateness=milliseconds(5)), {MAIN: lambda *_: None}, scope)
     for namespace in windows._panes[0]:
         windows.enter(b"a", namespace, 1, 5)
         scope.advance(9)
@@ -378,7 +379,7 @@ def test_windows_that_are_past_their_end_are_forgotten_when_they_close() -> None
 
 def test_the_long_way_forgets_its_panes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_module, "REMEMBERED_PANES_MAX", 3)
-    windows = operator_module.WindowOperator(step(), lambda *_: None, WindowScope())
+    windows = operator_module.WindowOperator(step(), {MAIN: lambda *_: None}, WindowScope())
     for time in range(0, 200, 7):
         windows.take(b"a", 1, time, time)
     assert len(windows._panes) <= 3
