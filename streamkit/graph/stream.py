@@ -1,32 +1,34 @@
-"""Stream and Keyed: what a user writes a pipeline with. They add nodes to it; nothing runs here.
+"""Stream, Keyed and Windowed: what a user writes a pipeline with. They add nodes to it; nothing runs here.
 
 A function may be a def, a lambda or a class; its return annotation tells the type of its results, or `to=` does. A
-step is named after its function unless `name=` says otherwise.
+step is named after its function unless `name=` says otherwise. The three are in one file because each gives the others.
 """
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar, Unpack, overload
 
-from streamkit.codec.annotations import item_type, returned_type
+from streamkit.codec.annotations import returned_type
 from streamkit.codec.naming import call_name
-from streamkit.errors import InvalidPipeline
-from streamkit.graph import windowed
+from streamkit.graph import steps
 from streamkit.graph.builder import Builder
-from streamkit.graph.node import Node, Operation
+from streamkit.graph.node import Node
+from streamkit.graph.windowed import How, Into, WindowSteps
 from streamkit.model.topic import Topic
 from streamkit.operators.aggregators import Aggregator, count, max_of, min_of, sum_of
 from streamkit.operators.keyed import Aggregate, Reduce, Updates
 from streamkit.operators.process import Operator, OperatorProcessor, ProcessStep, emitted_type
-from streamkit.operators.stateless import Filter, FlatMap, Map, MapKeyed, Peek
+from streamkit.operators.stateless import MapKeyed
 from streamkit.windows.assigners import Assigner
-from streamkit.windows.definition import windowing
+from streamkit.windows.definition import Emit, windowing
 from streamkit.windows.evictors import Evictor
+from streamkit.windows.process import WindowProcess
 from streamkit.windows.triggers import Trigger
 
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
+M = TypeVar("M")
 K2 = TypeVar("K2")
 
 
@@ -39,21 +41,21 @@ class Stream(Generic[T]):
 
     def map(self, fn: Callable[[T], R], *, to: Any = None, name: str | None = None) -> "Stream[R]":
         """Replace every value by `fn(value)`."""
-        return Stream(self._builder, add_map(self._builder, self._node, fn, to, name))
+        return Stream(self._builder, steps.add_map(self._builder, self._node, fn, to, name))
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> "Stream[T]":
         """Let through the values for which `fn(value)` is true."""
-        return Stream(self._builder, add_filter(self._builder, self._node, fn, name))
+        return Stream(self._builder, steps.add_filter(self._builder, self._node, fn, name))
 
     def flat_map(
         self, fn: Callable[[T], Iterable[R]], *, to: Any = None, name: str | None = None
     ) -> "Stream[R]":
         """Replace every value by the values of `fn(value)`; `to` is the type of one of them."""
-        return Stream(self._builder, add_flat_map(self._builder, self._node, fn, to, name))
+        return Stream(self._builder, steps.add_flat_map(self._builder, self._node, fn, to, name))
 
     def peek(self, fn: Callable[[T], object], *, name: str | None = None) -> "Stream[T]":
         """Call `fn(value)` for what it does; a pipeline may end here. It may see a record more than once."""
-        return Stream(self._builder, add_peek(self._builder, self._node, fn, name))
+        return Stream(self._builder, steps.add_peek(self._builder, self._node, fn, name))
 
     def key_by(
         self,
@@ -68,7 +70,8 @@ class Stream(Generic[T]):
         The type of the keys is `key_type`, or what `fn` says it returns, or that of the field which a lambda names,
         else `str`. `partitions` is how many tasks share the keys; by default as many as there are upstream.
         """
-        return add_key_by(self._builder, self._node, fn, key_type, name, partitions)
+        node = self._builder.shuffle(self._node, fn, key_type=key_type, name=name, partitions=partitions)
+        return Keyed(self._builder, node, node.id)
 
     def window_all(
         self,
@@ -79,17 +82,17 @@ class Stream(Generic[T]):
         evictor: Evictor[T] | None = None,
         late: Topic[T] | None = None,
         name: str | None = None,
-    ) -> "windowed.Windowed[str, T]":
+    ) -> "Windowed[str, T]":
         """Put all records together in windows, whatever their key: a shuffle to one task, as `Keyed.window`."""
         shuffle = "window_all" if name is None else f"{name}_all"
-        everyone = add_key_by(self._builder, self._node, lambda _: "all", str, shuffle, 1)
+        everyone = self.key_by(lambda _: "all", key_type=str, name=shuffle, partitions=1)
         return everyone.window(
             windows, lateness=lateness, trigger=trigger, evictor=evictor, late=late, name=name
         )
 
     def union(self, *others: "Stream[T] | Keyed[Any, T]") -> "Stream[T]":
         """All records of several streams, in no particular order between them, without a key to count on."""
-        return Stream(self._builder, add_union(self._builder, self, others))
+        return Stream(self._builder, steps.add_union(self._builder, self, others))
 
     def write(
         self, topic: Topic[T], *, key: Callable[[T], object] | None = None, name: str | None = None
@@ -109,31 +112,31 @@ class Keyed(Generic[K, T]):
 
     def map(self, fn: Callable[[T], R], *, to: Any = None, name: str | None = None) -> "Keyed[K, R]":
         """Replace every value by `fn(value)`."""
-        return self._then(add_map(self._builder, self._node, fn, to, name))
+        return self._then(steps.add_map(self._builder, self._node, fn, to, name))
 
     def map_keyed(self, fn: Callable[[K, T], R], *, to: Any = None, name: str | None = None) -> "Keyed[K, R]":
         """Replace every value by `fn(key, value)`."""
         step = MapKeyed(name or call_name(fn) or "map_keyed", fn, self._node.key_type)
-        return self._then(_add(self._builder, self._node, step, to or returned_type(fn), name))
+        return self._then(steps.add(self._builder, self._node, step, to or returned_type(fn), name))
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> "Keyed[K, T]":
         """Let through the values for which `fn(value)` is true."""
-        return self._then(add_filter(self._builder, self._node, fn, name))
+        return self._then(steps.add_filter(self._builder, self._node, fn, name))
 
     def flat_map(
         self, fn: Callable[[T], Iterable[R]], *, to: Any = None, name: str | None = None
     ) -> "Keyed[K, R]":
         """Replace every value by the values of `fn(value)`; `to` is the type of one of them."""
-        return self._then(add_flat_map(self._builder, self._node, fn, to, name))
+        return self._then(steps.add_flat_map(self._builder, self._node, fn, to, name))
 
     def peek(self, fn: Callable[[T], object], *, name: str | None = None) -> "Keyed[K, T]":
         """Call `fn(value)` for what it does; a pipeline may end here. It may see a record more than once."""
-        return self._then(add_peek(self._builder, self._node, fn, name))
+        return self._then(steps.add_peek(self._builder, self._node, fn, name))
 
     def process(self, operator: Operator[K, T, R], *, name: str | None = None) -> "Keyed[K, R]":
         """Hand every record to an operator class with its own state; a pipeline may end here."""
         step = ProcessStep(name or type(operator).__name__, OperatorProcessor(operator), self._node.key_type)
-        return self._then(_add(self._builder, self._node, step, emitted_type(operator), name))
+        return self._then(steps.add(self._builder, self._node, step, emitted_type(operator), name))
 
     def reduce(
         self, fn: Callable[[T, T], T], *, name: str | None = None, updates: Updates = "each"
@@ -144,15 +147,15 @@ class Keyed(Generic[K, T]):
         """
         chosen = name or call_name(fn) or "reduce"
         value_type = self._builder.known_type(self._node, needed_by=chosen)
-        step = Reduce(chosen, fn, value_type, _updates(updates))
-        return self._then(_add(self._builder, self._node, step, value_type, name))
+        step = Reduce(chosen, fn, value_type, steps.chosen_updates(updates))
+        return self._then(steps.add(self._builder, self._node, step, value_type, name))
 
     def aggregate(
         self, aggregator: Aggregator[T, Any, R], *, name: str | None = None, updates: Updates = "each"
     ) -> "Keyed[K, R]":
         """Fold the values of a key, as the aggregator says. The accumulator is state; `updates` as in `reduce`."""
-        step = Aggregate(name or aggregator.name, aggregator, _updates(updates))
-        return self._then(_add(self._builder, self._node, step, aggregator.result_type, name))
+        step = Aggregate(name or aggregator.name, aggregator, steps.chosen_updates(updates))
+        return self._then(steps.add(self._builder, self._node, step, aggregator.result_type, name))
 
     def count(self, *, name: str | None = None, updates: Updates = "each") -> "Keyed[K, int]":
         """How many records the key has had."""
@@ -185,7 +188,7 @@ class Keyed(Generic[K, T]):
         evictor: Evictor[T] | None = None,
         late: Topic[T] | None = None,
         name: str | None = None,
-    ) -> "windowed.Windowed[K, T]":
+    ) -> "Windowed[K, T]":
         """Put the records of a key together in windows: `tumbling(minutes(1))`, `session(seconds(30))` and others.
 
         Windows stay open for `lateness` of event time after their end, and send their result on again for each record
@@ -195,7 +198,7 @@ class Keyed(Generic[K, T]):
         chosen = windowing(
             windows, lateness=lateness, trigger=trigger, evictor=evictor, sends_late=late is not None
         )
-        return windowed.Windowed(self._builder, self._node, self._origin, chosen, late, name)
+        return Windowed(WindowSteps(self._builder, self._node, chosen, late, name), self._origin)
 
     def key_by(
         self,
@@ -206,7 +209,8 @@ class Keyed(Generic[K, T]):
         partitions: int | None = None,
     ) -> "Keyed[K2, T]":
         """Bring the records together by another key: a shuffle, as `Stream.key_by`."""
-        return add_key_by(self._builder, self._node, fn, key_type, name, partitions)
+        node = self._builder.shuffle(self._node, fn, key_type=key_type, name=name, partitions=partitions)
+        return Keyed(self._builder, node, node.id)
 
     def union(self, *others: "Keyed[K, T]") -> "Keyed[K, T]":
         """All records of several branches of the same keyed stream.
@@ -214,14 +218,8 @@ class Keyed(Generic[K, T]):
         Branches of different shuffles have different owners for the same key, so uniting those raises: unite the
         streams before `key_by`, or give up the key with `unkeyed`.
         """
-        for other in others:
-            if other._origin != self._origin:  # noqa: SLF001 - one of us
-                raise InvalidPipeline(
-                    "a union of keyed streams needs all of them to come from the same key_by",
-                    detail="the records of one key are in different tasks",
-                    hint="call union() before key_by(), or a.unkeyed().union(b) if the key no longer matters",
-                )
-        return self._then(add_union(self._builder, self, others))
+        steps.require_same_origin(self, others)
+        return self._then(steps.add_union(self._builder, self, others))
 
     def unkeyed(self) -> Stream[T]:
         """The same records as a stream whose keys are not counted on; nothing moves."""
@@ -237,84 +235,153 @@ class Keyed(Generic[K, T]):
         return Keyed(self._builder, node, self._origin)
 
 
-# What Stream and Keyed have in common.
+class Windowed(Generic[K, T]):
+    """Records of type `T` with keys of type `K`, in windows. Every method gives a keyed stream of one result of these.
+
+    In all methods `into` makes the record that goes on, `into(key, window, result)`; without it the result does. With
+    emit="update" every record sends the new result of its windows on, instead of each window once it closes. Results
+    have the last millisecond of their window as timestamp.
+    """
+
+    def __init__(self, steps: WindowSteps, origin: int) -> None:
+        self._steps = steps
+        self._origin = origin
+
+    @overload
+    def reduce(self, fn: Callable[[T, T], T], **how: Unpack[How]) -> "Keyed[K, T]": ...
+    @overload
+    def reduce(
+        self, fn: Callable[[T, T], T], *, into: Into[K, T, M], **how: Unpack[How]
+    ) -> "Keyed[K, M]": ...
+    def reduce(
+        self,
+        fn: Callable[[T, T], T],
+        *,
+        into: Into[K, Any, Any] | None = None,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, Any]":
+        """Combine the values of a window into one: `fn(so far, value)`, which must not change what it is given."""
+        return self._fold(self._steps.reducing(fn, name), into, to, name, emit)
+
+    @overload
+    def aggregate(self, aggregator: Aggregator[T, Any, R], **how: Unpack[How]) -> "Keyed[K, R]": ...
+    @overload
+    def aggregate(
+        self, aggregator: Aggregator[T, Any, R], *, into: Into[K, R, M], **how: Unpack[How]
+    ) -> "Keyed[K, M]": ...
+    def aggregate(
+        self,
+        aggregator: Aggregator[T, Any, Any],
+        *,
+        into: Into[K, Any, Any] | None = None,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, Any]":
+        """Fold the values of a window, as the aggregator says. For sessions it needs a method `merge`.
+
+        `into` makes what goes on out of key, window and result; without it the result itself goes on. `to` is the
+        type of what goes on, for where no annotation says it: of the result, or with `into` of what that returns.
+        """
+        return self._fold(aggregator, into, to, name, emit)
+
+    @overload
+    def count(self, **how: Unpack[How]) -> "Keyed[K, int]": ...
+    @overload
+    def count(self, *, into: Into[K, int, M], **how: Unpack[How]) -> "Keyed[K, M]": ...
+    def count(
+        self,
+        *,
+        into: Into[K, Any, Any] | None = None,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, Any]":
+        """How many records the window has."""
+        return self._fold(count(), into, to, name, emit)
+
+    @overload
+    def sum(self, fn: Callable[[T], R], **how: Unpack[How]) -> "Keyed[K, R]": ...
+    @overload
+    def sum(self, fn: Callable[[T], R], *, into: Into[K, R, M], **how: Unpack[How]) -> "Keyed[K, M]": ...
+    def sum(
+        self,
+        fn: Callable[[T], Any],
+        *,
+        into: Into[K, Any, Any] | None = None,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, Any]":
+        """The sum of `fn(value)` over the records of the window.
+
+        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
+        """
+        return self._fold(sum_of(fn, to=None if into else to), into, to, name, emit)
+
+    @overload
+    def min(self, fn: Callable[[T], R], **how: Unpack[How]) -> "Keyed[K, R]": ...
+    @overload
+    def min(self, fn: Callable[[T], R], *, into: Into[K, R, M], **how: Unpack[How]) -> "Keyed[K, M]": ...
+    def min(
+        self,
+        fn: Callable[[T], Any],
+        *,
+        into: Into[K, Any, Any] | None = None,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, Any]":
+        """The smallest `fn(value)` over the records of the window.
+
+        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
+        """
+        return self._fold(min_of(fn, to=None if into else to), into, to, name, emit)
+
+    @overload
+    def max(self, fn: Callable[[T], R], **how: Unpack[How]) -> "Keyed[K, R]": ...
+    @overload
+    def max(self, fn: Callable[[T], R], *, into: Into[K, R, M], **how: Unpack[How]) -> "Keyed[K, M]": ...
+    def max(
+        self,
+        fn: Callable[[T], Any],
+        *,
+        into: Into[K, Any, Any] | None = None,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, Any]":
+        """The largest `fn(value)` over the records of the window.
+
+        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
+        """
+        return self._fold(max_of(fn, to=None if into else to), into, to, name, emit)
+
+    def process(
+        self,
+        process: WindowProcess[K, T, R],
+        *,
+        to: Any = None,
+        name: str | None = None,
+        emit: Emit = "close",
+    ) -> "Keyed[K, R]":
+        """Hand all elements of a window to a class with its own state; they are kept until the window closes."""
+        return self._then(self._steps.process(process, to, name, emit))
+
+    def _fold(
+        self,
+        fold: Aggregator[T, Any, Any],
+        into: Into[K, Any, Any] | None,
+        to: Any,
+        name: str | None,
+        emit: Emit,
+    ) -> "Keyed[K, Any]":
+        return self._then(self._steps.fold(fold, into, to, name, emit))
+
+    def _then(self, node: Node) -> "Keyed[K, Any]":
+        return Keyed(self._steps.builder, node, self._origin)
 
 
-def add_map(builder: Builder, parent: Node, fn: Callable[..., Any], to: Any, name: str | None) -> Operation:
-    """Add a map."""
-    step = Map(name or call_name(fn) or "map", fn)
-    return _add(builder, parent, step, to or returned_type(fn), name)
-
-
-def add_filter(builder: Builder, parent: Node, fn: Callable[..., Any], name: str | None) -> Operation:
-    """Add a filter."""
-    step = Filter(name or call_name(fn) or "filter", fn)
-    return _add(builder, parent, step, parent.value_type, name)
-
-
-def add_flat_map(
-    builder: Builder, parent: Node, fn: Callable[..., Any], to: Any, name: str | None
-) -> Operation:
-    """Add a flat_map."""
-    step = FlatMap(name or call_name(fn) or "flat_map", fn)
-    return _add(builder, parent, step, to or item_type(returned_type(fn)), name)
-
-
-def add_peek(builder: Builder, parent: Node, fn: Callable[..., Any], name: str | None) -> Operation:
-    """Add a peek."""
-    step = Peek(name or call_name(fn) or "peek", fn)
-    return _add(builder, parent, step, parent.value_type, name)
-
-
-def add_key_by(
-    builder: Builder,
-    parent: Node,
-    fn: Callable[..., Any],
-    key_type: Any,
-    name: str | None,
-    partitions: int | None,
-) -> Keyed[Any, Any]:
-    """Add a shuffle."""
-    node = builder.shuffle(parent, fn, key_type=key_type, name=name, partitions=partitions)
-    return Keyed(builder, node, node.id)
-
-
-def add_union(builder: Builder, first: Any, others: Iterable[Any]) -> Node:
-    """Add a union of streams of one pipeline."""
-    streams = (first, *others)
-    if any(each._builder is not builder for each in streams):  # noqa: SLF001 - one of us
-        raise InvalidPipeline(
-            "a union needs streams of the same pipeline",
-            hint="let one pipeline write to a topic and the other read it",
-        )
-    return builder.union(tuple(each._node for each in streams))  # noqa: SLF001
-
-
-def _add(builder: Builder, parent: Node, step: Any, value_type: Any, name: str | None) -> Operation:
-    return builder.operate(parent, step, value_type=value_type, is_named=name is not None)
-
-
-def _updates(chosen: str) -> Any:
-    if chosen not in ("each", "latest"):
-        raise InvalidPipeline(
-            f'updates is "each" or "latest", got {chosen!r}',
-            hint='"each" sends every new result on, "latest" only the last of each key and span',
-        )
-    return chosen
-
-
-_KEYED_ONLY = sorted(name for name in vars(Keyed) if not name.startswith("_") and not hasattr(Stream, name))
-
-
-def _explain_missing(stream: Stream[Any], name: str) -> NoReturn:
-    if name in _KEYED_ONLY and name != "unkeyed":
-        raise InvalidPipeline(
-            f"{name} needs a key: call key_by first",
-            hint=f"stream.key_by(lambda value: ...).{name}(...)",
-        )
-    raise AttributeError(f"{type(stream).__name__!r} object has no attribute {name!r}")
-
-
-# Set from outside the class: a __getattr__ inside it would make the type checker believe in every name.
-for _hook in ("__getattr__",):
-    setattr(Stream, _hook, _explain_missing)
+steps.explain_keyed_only(Stream, Keyed)

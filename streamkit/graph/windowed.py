@@ -1,22 +1,15 @@
-"""Windowed: a keyed stream whose records are put together in windows, waiting to be told what to make of each.
-
-Every method adds one window step, and gives a keyed stream of its results. They go on with the last millisecond of
-their window as timestamp.
-"""
+"""The steps behind windows: what `window(...)` was told, and one window step for each result that is made of it."""
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypedDict, TypeVar
 
 from streamkit.codec.annotations import returned_type
 from streamkit.codec.naming import call_name
 from streamkit.errors import InvalidPipeline
-
-# Keyed makes a Windowed and a Windowed makes a Keyed: the two modules know each other, by their names only.
-from streamkit.graph import stream
 from streamkit.graph.builder import Builder
-from streamkit.graph.node import Node
+from streamkit.graph.node import Node, Operation
 from streamkit.model.topic import Topic
-from streamkit.operators.aggregators import Aggregator, count, max_of, min_of, sum_of
+from streamkit.operators.aggregators import Aggregator
 from streamkit.windows.assigners import Session
 from streamkit.windows.contents import Reducing, require_merge
 from streamkit.windows.definition import Emit, Windowing, emitting
@@ -26,7 +19,6 @@ from streamkit.windows.step import WindowStep
 from streamkit.windows.window import Window
 
 K = TypeVar("K")
-T = TypeVar("T")
 R = TypeVar("R")
 M = TypeVar("M")
 
@@ -34,91 +26,36 @@ M = TypeVar("M")
 Into = Callable[[K, Window, R], M] | WindowProcess[K, R, M]
 
 
-class Windowed(Generic[K, T]):
-    """Records of type `T` with keys of type `K`, in windows.
+class How(TypedDict, total=False):
+    """What every result of windows may be told."""
 
-    In all methods `into` makes the record that goes on, `into(key, window, result)`; without it the result does. With
-    emit="update" every record sends the new result of its windows on, instead of each window once it closes.
-    """
+    to: Any
+    name: str | None
+    emit: Emit
+
+
+class WindowSteps:
+    """Adds the steps of one `window(...)` to a graph. The topic for late records is for one of them alone."""
 
     def __init__(
-        self,
-        builder: Builder,
-        node: Node,
-        origin: int,
-        windows: Windowing,
-        late: Topic[T] | None,
-        name: str | None,
+        self, builder: Builder, parent: Node, windows: Windowing, late: Topic[Any] | None, name: str | None
     ) -> None:
-        self._builder = builder
-        self._node = node
-        self._origin = origin
+        self.builder = builder
+        self._parent = parent
         self._windows = windows
         self._late = late
         self._name = name
         self._is_used = False
 
-    @overload
-    def reduce(
-        self, fn: Callable[[T, T], T], *, to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, T]": ...
-    @overload
-    def reduce(
-        self,
-        fn: Callable[[T, T], T],
-        *,
-        into: Into[K, T, M],
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, M]": ...
-    def reduce(
-        self,
-        fn: Callable[[T, T], T],
-        *,
-        into: Any = None,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, Any]":
-        """Combine the values of a window into one: `fn(so far, value)`, which must not change what it is given."""
+    def reducing(self, fn: Callable[[Any, Any], Any], name: str | None) -> Reducing:
+        """The fold of a `reduce`, with the type of the values for its state."""
         chosen = name or self._name or call_name(fn) or "reduce"
-        value_type = self._builder.known_type(self._node, needed_by=chosen)
-        return self.aggregate(Reducing(chosen, fn, value_type), into=into, to=to, name=name, emit=emit)
+        return Reducing(chosen, fn, self.builder.known_type(self._parent, needed_by=chosen))
 
-    @overload
-    def aggregate(
-        self,
-        aggregator: Aggregator[T, Any, R],
-        *,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, R]": ...
-    @overload
-    def aggregate(
-        self,
-        aggregator: Aggregator[T, Any, R],
-        *,
-        into: Into[K, R, M],
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, M]": ...
-    def aggregate(
-        self,
-        aggregator: Aggregator[T, Any, Any],
-        *,
-        into: Any = None,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, Any]":
-        """Fold the values of a window, as the aggregator says. For sessions it needs a method `merge`.
-
-        `into` makes what goes on out of key, window and result; without it the result itself goes on. `to` is the
-        type of what goes on, for where no annotation says it: of the result, or with `into` of what that returns.
-        """
+    def fold(
+        self, aggregator: Aggregator[Any, Any, Any], into: Any, to: Any, name: str | None, emit: Emit
+    ) -> Operation:
+        """Add a step that folds the values of each window."""
         process = into if isinstance(into, WindowProcess) else None
         made = into if process is None else None
         step = WindowStep(
@@ -127,8 +64,8 @@ class Windowed(Generic[K, T]):
             fold=aggregator,
             into=made,
             process=process,
-            key_type=self._node.key_type,
-            value_type=self._node.value_type,
+            key_type=self._parent.key_type,
+            value_type=self._parent.value_type,
         )
         if isinstance(self._windows.assigner, Session):
             require_merge(aggregator)
@@ -136,132 +73,23 @@ class Windowed(Generic[K, T]):
             found = returned_type(made)
         else:
             found = aggregator.result_type if process is None else emitted_type(process)
-        return self._then(step, to or found, is_named=bool(name or self._name))
-
-    @overload
-    def count(
-        self, *, to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, int]": ...
-    @overload
-    def count(
-        self, *, into: Into[K, int, M], to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, M]": ...
-    def count(
-        self, *, into: Any = None, to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, Any]":
-        """How many records the window has."""
-        return self.aggregate(count(), into=into, to=to, name=name, emit=emit)
-
-    @overload
-    def sum(
-        self, fn: Callable[[T], R], *, to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, R]": ...
-    @overload
-    def sum(
-        self,
-        fn: Callable[[T], R],
-        *,
-        into: Into[K, R, M],
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, M]": ...
-    def sum(
-        self,
-        fn: Callable[[T], Any],
-        *,
-        into: Any = None,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, Any]":
-        """The sum of `fn(value)` over the records of the window.
-
-        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
-        """
-        fold = sum_of(fn, to=None if into else to)
-        return self.aggregate(fold, into=into, to=to, name=name, emit=emit)
-
-    @overload
-    def min(
-        self, fn: Callable[[T], R], *, to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, R]": ...
-    @overload
-    def min(
-        self,
-        fn: Callable[[T], R],
-        *,
-        into: Into[K, R, M],
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, M]": ...
-    def min(
-        self,
-        fn: Callable[[T], Any],
-        *,
-        into: Any = None,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, Any]":
-        """The smallest `fn(value)` over the records of the window.
-
-        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
-        """
-        fold = min_of(fn, to=None if into else to)
-        return self.aggregate(fold, into=into, to=to, name=name, emit=emit)
-
-    @overload
-    def max(
-        self, fn: Callable[[T], R], *, to: Any = None, name: str | None = None, emit: Emit = "close"
-    ) -> "stream.Keyed[K, R]": ...
-    @overload
-    def max(
-        self,
-        fn: Callable[[T], R],
-        *,
-        into: Into[K, R, M],
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, M]": ...
-    def max(
-        self,
-        fn: Callable[[T], Any],
-        *,
-        into: Any = None,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, Any]":
-        """The largest `fn(value)` over the records of the window.
-
-        `into` and `to` are those of `aggregate`; both may be left out, and both may be given.
-        """
-        fold = max_of(fn, to=None if into else to)
-        return self.aggregate(fold, into=into, to=to, name=name, emit=emit)
+        return self._add(step, to or found, is_named=bool(name or self._name))
 
     def process(
-        self,
-        process: WindowProcess[K, T, R],
-        *,
-        to: Any = None,
-        name: str | None = None,
-        emit: Emit = "close",
-    ) -> "stream.Keyed[K, R]":
-        """Hand all elements of a window to a class with its own state; they are kept until the window closes."""
+        self, process: WindowProcess[Any, Any, Any], to: Any, name: str | None, emit: Emit
+    ) -> Operation:
+        """Add a step that hands the elements of each window to a class of the user's."""
         step = WindowStep(
             name=name or self._name or type(process).__name__,
             windows=emitting(self._windows, emit),
             process=process,
-            key_type=self._node.key_type,
-            value_type=self._node.value_type,
+            key_type=self._parent.key_type,
+            value_type=self._parent.value_type,
         )
-        return self._then(step, to or emitted_type(process), is_named=bool(name or self._name))
+        return self._add(step, to or emitted_type(process), is_named=bool(name or self._name))
 
-    def _then(self, step: WindowStep, value_type: Any, *, is_named: bool) -> "stream.Keyed[K, Any]":
-        builder, parent = self._builder, self._node
+    def _add(self, step: WindowStep, value_type: Any, *, is_named: bool) -> Operation:
+        builder, parent = self.builder, self._parent
         if step.keeps_elements or not step.windows.is_default:  # a trigger may remember a record
             builder.known_type(parent, needed_by=step.name)
         if step.process is not None:
@@ -271,7 +99,7 @@ class Windowed(Generic[K, T]):
             self._require_first_use()
             late = builder.side(node, LATE, value_type=parent.value_type)
             builder.write(late, self._late, is_late=True)
-        return stream.Keyed(builder, node, self._origin)
+        return node
 
     def _require_first_use(self) -> None:
         if self._is_used:

@@ -223,21 +223,21 @@ def value(
 ) -> ValueState[V | None]: ...
 @overload
 def value(
-    value_type: Any,
-    default: Any = None,
+    value_type: type[V],
+    default: V | None = None,
     *,
     name: str | None = None,
     version: int = 1,
     upcasters: Upcasters | None = None,
-) -> ValueState[Any]: ...
+) -> ValueState[V] | ValueState[V | None]: ...
 def value(
-    value_type: Any,
-    default: Any = None,
+    value_type: type[V],
+    default: V | None = None,
     *,
     name: str | None = None,
     version: int = 1,
     upcasters: Upcasters | None = None,
-) -> ValueState[Any]:
+) -> ValueState[V] | ValueState[V | None]:
     """Declare one value per key.
 
     A default that can be changed in place, like a list, is copied for each reader. `name` keeps the state when the

@@ -111,13 +111,13 @@ def window_value(
     upcasters: Upcasters | None = None,
 ) -> ValueState[V | None]: ...
 def window_value(
-    value_type: Any,
-    default: Any = None,
+    value_type: type[V],
+    default: V | None = None,
     *,
     name: str | None = None,
     version: int = 1,
     upcasters: Upcasters | None = None,
-) -> ValueState[Any]:
+) -> ValueState[V] | ValueState[V | None]:
     """Declare one value per key and window, in a WindowProcess; it is cleared with the window. As `value` otherwise.
 
     Raises:

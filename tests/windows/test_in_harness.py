@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import streamkit as sk
-from streamkit.graph.windowed import Windowed
+from streamkit.graph.stream import Windowed
 from streamkit.model.duration import milliseconds
 from streamkit.testing import Harness
 from streamkit.windows import (

@@ -12,7 +12,7 @@ from streamkit.graph.describe import as_text
 from streamkit.graph.fingerprint import compare, describe_plan, fingerprint
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.stage import StageStep
-from streamkit.graph.windowed import Windowed
+from streamkit.graph.stream import Windowed
 from streamkit.model.duration import days, minutes, seconds
 from streamkit.model.topic import topic
 from streamkit.operators.aggregators import Aggregator
@@ -387,7 +387,7 @@ MISTAKES = [
 def test_types_flow_through_windows_and_mistakes_are_seen(tmp_path: Path) -> None:
     said = check(PROGRAM + "\n".join(line for line, _ in MISTAKES), tmp_path)
     revealed = [line.split('"')[1] for line in said if line.startswith("note: Revealed")]
-    for prefix in ("streamkit.graph.stream.", "streamkit.graph.windowed.", "program.", "builtins."):
+    for prefix in ("streamkit.graph.stream.", "program.", "builtins."):
         revealed = [line.replace(prefix, "") for line in revealed]
     assert revealed == REVEALED
     errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
