@@ -20,6 +20,7 @@ from streamkit.model.event_time import WatermarkGenerator, ingestion_time, punct
 from streamkit.model.topic import Topic, topic
 from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator, Timer
+from streamkit.operators.side import Side, side
 from streamkit.serving import run, serve
 from streamkit.state.views import MapState, ValueState, map_of, value
 from streamkit.windows import (
@@ -73,6 +74,7 @@ __all__ = [
     "PurgingTrigger",
     "Security",
     "Settings",
+    "Side",
     "Stream",
     "StreamkitError",
     "TimeEvictor",
@@ -104,6 +106,7 @@ __all__ = [
     "seconds",
     "serve",
     "session",
+    "side",
     "skip",
     "sliding",
     "topic",

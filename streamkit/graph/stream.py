@@ -17,7 +17,8 @@ from streamkit.graph.windowed import How, Into, WindowSteps
 from streamkit.model.topic import Topic
 from streamkit.operators.aggregators import Aggregator, count, max_of, min_of, sum_of
 from streamkit.operators.keyed import Aggregate, Reduce, Updates
-from streamkit.operators.process import Operator, OperatorProcessor, ProcessStep, emitted_type
+from streamkit.operators.process import Operator, ProcessStep, emitted_type, operator_processor
+from streamkit.operators.side import Side
 from streamkit.operators.stateless import MapKeyed
 from streamkit.windows.assigners import Assigner
 from streamkit.windows.definition import Emit, windowing
@@ -28,6 +29,7 @@ from streamkit.windows.triggers import Trigger
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S")
 M = TypeVar("M")
 K2 = TypeVar("K2")
 
@@ -135,8 +137,12 @@ class Keyed(Generic[K, T]):
 
     def process(self, operator: Operator[K, T, R], *, name: str | None = None) -> "Keyed[K, R]":
         """Hand every record to an operator class with its own state; a pipeline may end here."""
-        step = ProcessStep(name or type(operator).__name__, OperatorProcessor(operator), self._node.key_type)
+        step = ProcessStep(name or type(operator).__name__, operator_processor(operator), self._node.key_type)
         return self._then(steps.add(self._builder, self._node, step, emitted_type(operator), name))
+
+    def side(self, side: Side[S]) -> "Keyed[K, S]":
+        """What the operator before sends out by a side output with `ctx.emit_to`; it has this output in `sides`."""
+        return self._then(steps.add_side(self._builder, self._node, side))
 
     def reduce(
         self, fn: Callable[[T, T], T], *, name: str | None = None, updates: Updates = "each"

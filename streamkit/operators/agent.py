@@ -36,6 +36,11 @@ class AgentProcessor(msgspec.Struct, frozen=True):
         """A function has no second entrance for timers."""
         return False
 
+    @property
+    def sides(self) -> tuple[()]:
+        """A function has no results that a second stream could begin at."""
+        return ()
+
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:  # noqa: ARG002
         """A copy of the function whose defaults are the views of one task: state costs nothing to hand over."""
         own: Any = _with_defaults(self.function, views)

@@ -28,6 +28,7 @@ import msgspec
 
 from streamkit.codec.annotations import class_arguments, is_open
 from streamkit.errors import UserCodeError
+from streamkit.operators.side import Side, declared_sides, listener, listeners
 from streamkit.operators.stateless import DecodedKeys, missing_key
 from streamkit.operators.step import MAIN, Ports, Push, Scope, Timers
 from streamkit.state.spec import StoreSpec
@@ -36,6 +37,7 @@ from streamkit.state.views import CurrentKey, Declaration
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S")
 
 # What a record is handed to: (value, context). Its state is bound already.
 Handler = Callable[[Any, "Context[Any, Any]"], None]
@@ -64,14 +66,22 @@ class Context(Generic[K, R]):
     Valid during `on_record` and `on_timer`; in `open` only `partition` is. In `on_timer` the timestamp is the timer's.
     """
 
-    __slots__ = ("_current", "_following", "_keys", "_timers", "partition", "timestamp")
+    __slots__ = ("_current", "_following", "_keys", "_sides", "_timers", "partition", "timestamp")
 
-    def __init__(self, partition: int, current: CurrentKey, keys: DecodedKeys, following: Push) -> None:
+    def __init__(
+        self,
+        partition: int,
+        current: CurrentKey,
+        keys: DecodedKeys,
+        following: Push,
+        sides: Mapping[Side[Any], Push],
+    ) -> None:
         self.partition = partition
         self.timestamp = 0
         self._current = current
         self._keys = keys
         self._following = following
+        self._sides = sides
         self._timers: Mapping[ClockName, Timers] = {}
 
     @property
@@ -121,6 +131,14 @@ class Context(Generic[K, R]):
         """Send a value downstream, under the key of the record and, unless another is given, its timestamp (ms)."""
         self._following(self._current.key, value, self.timestamp if timestamp is None else timestamp)
 
+    def emit_to(self, side: Side[S], value: S, timestamp: int | None = None) -> None:
+        """Send a value out by a side output that the operator has in `sides`; key and timestamp as in `emit`.
+
+        If no stream begins there, it goes nowhere.
+        """
+        push = listener(self._sides, side)
+        push(self._current.key, value, self.timestamp if timestamp is None else timestamp)
+
 
 class Operator(ABC, Generic[K, T, R]):
     """A step that users write as a class: keys `K`, values `T` in, values `R` out.
@@ -129,6 +147,9 @@ class Operator(ABC, Generic[K, T, R]):
     on a shallow copy of the operator that was given to `process()`; other attributes are for what never changes, since
     nothing but declared state survives a restart.
     """
+
+    # The side outputs that it sends to with `ctx.emit_to`.
+    sides: tuple[Side[Any], ...] = ()
 
     def open(self, ctx: Context[K, R]) -> None:
         """Called once per task before the first record, and again when a task starts over."""
@@ -153,6 +174,11 @@ class Processor(Protocol):
         """Whether it may set timers."""
         ...
 
+    @property
+    def sides(self) -> tuple[Side[Any], ...]:
+        """Its side outputs."""
+        ...
+
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:
         """Handlers of its own for one task, working on these views."""
         ...
@@ -175,6 +201,11 @@ class OperatorProcessor(msgspec.Struct, frozen=True):
         """As `Processor.has_timers`."""
         return type(self.operator).on_timer is not Operator.on_timer
 
+    @property
+    def sides(self) -> tuple[Side[Any], ...]:
+        """As `Processor.sides`."""
+        return declared_sides(self.operator, taken=(MAIN,))
+
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:
         """As `Processor.start`."""
         own = copy.copy(self.operator)
@@ -184,18 +215,37 @@ class OperatorProcessor(msgspec.Struct, frozen=True):
         return Handlers(own.on_record, own.on_timer)
 
 
+def operator_processor(operator: Operator[Any, Any, Any]) -> OperatorProcessor:
+    """Check what an operator declares.
+
+    Raises:
+        InvalidPipeline: its side outputs are none, or share a name.
+    """
+    declared_sides(operator, taken=(MAIN,))
+    return OperatorProcessor(operator)
+
+
 class ProcessStep(msgspec.Struct, frozen=True):
     """Hand every record to an operator or an agent, whose state is kept under `<step>.<attribute>`."""
 
     kind: ClassVar[str] = "process"
     inputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     fails_clean: ClassVar[bool] = False
 
     name: str
     processor: Processor
     key_type: Any = str
     has_effects: bool = True
+
+    @property
+    def sides(self) -> tuple[Side[Any], ...]:
+        """The side outputs that its operator declares."""
+        return self.processor.sides
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """As `Step.outputs`."""
+        return (MAIN, *(each.name for each in self.sides))
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
@@ -212,9 +262,8 @@ class ProcessStep(msgspec.Struct, frozen=True):
             )
             for name, spec in self._specs().items()
         }
-        ctx: Context[Any, Any] = Context(
-            scope.partition, current, DecodedKeys(self.key_type, self.name), outputs[MAIN]
-        )
+        keys, sides = DecodedKeys(self.key_type, self.name), listeners(self.sides, outputs)
+        ctx: Context[Any, Any] = Context(scope.partition, current, keys, outputs[MAIN], sides)
         handle, on_timer = self.processor.start(views, ctx)
         timers = self._bind_timers(scope, current, ctx, on_timer)
         ctx._timers = timers  # noqa: SLF001 - the context belongs to this step

@@ -9,13 +9,14 @@ import msgspec
 from streamkit.errors import InvalidPipeline
 from streamkit.model.duration import to_ms
 from streamkit.operators.aggregators import Aggregator
+from streamkit.operators.side import Side
 from streamkit.operators.step import MAIN
 from streamkit.state.spec import StoreSpec
 from streamkit.windows.assigners import Assigner, Counting, Everything, Session, Sliding
 from streamkit.windows.contents import elements_type
 from streamkit.windows.evictors import CountEvictor, Evictor
 from streamkit.windows.late import LATE
-from streamkit.windows.process import WindowProcess, declarations
+from streamkit.windows.process import WindowProcess, declarations, sides_of
 from streamkit.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
@@ -60,7 +61,6 @@ class WindowDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ClassVar[str] = "window"
     inputs: ClassVar[tuple[str, ...]] = (MAIN,)
-    outputs: ClassVar[tuple[str, ...]] = (MAIN, LATE)
     fails_clean: ClassVar[bool] = False
 
     name: str
@@ -71,6 +71,16 @@ class WindowDefinition(msgspec.Struct, frozen=True, kw_only=True):
     key_type: Any = str
     value_type: Any = None
     has_effects: bool = True
+
+    @property
+    def sides(self) -> tuple[Side[Any], ...]:
+        """The side outputs that its process declares."""
+        return () if self.process is None else sides_of(self.process)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """As `Step.outputs`."""
+        return (MAIN, LATE, *(each.name for each in self.sides))
 
     @property
     def definition(self) -> str:

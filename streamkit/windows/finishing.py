@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from streamkit.operators.side import listeners
 from streamkit.operators.stateless import DecodedKeys
 from streamkit.operators.step import MAIN, Ports, Push, Scope
 from streamkit.state.cells import ValueCells
@@ -25,7 +26,9 @@ class Process:
     def __init__(
         self, step: WindowDefinition, process: WindowProcess[Any, Any, Any], outputs: Ports, scope: Scope
     ) -> None:
-        self.ctx: WindowContext[Any] = WindowContext(scope.partition, outputs[MAIN])
+        self.ctx: WindowContext[Any] = WindowContext(
+            scope.partition, outputs[MAIN], listeners(step.sides, outputs)
+        )
         self._own = copy.copy(process)
         self._keys = DecodedKeys(step.key_type, step.name)
         self._key: Any = CurrentKey()

@@ -10,33 +10,38 @@ class Ranking(WindowProcess[str, Sale, str]):
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from streamkit.codec.annotations import class_arguments, is_open
 from streamkit.errors import Bug, InvalidPipeline
-from streamkit.operators.step import Push, Timers
+from streamkit.operators.side import Side, declared_sides, listener
+from streamkit.operators.step import MAIN, Push, Timers
 from streamkit.state.spec import StoreSpec
 from streamkit.state.views import Declaration, Upcasters, ValueState, value
 from streamkit.windows.assigners import Assigner, Session, Sliding
+from streamkit.windows.late import LATE
 from streamkit.windows.window import EVERYTHING, Window
 
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S")
 V = TypeVar("V")
 
 
 class WindowContext(Generic[R]):
     """What a WindowProcess knows about the firing in its hands, and how it answers. One per task."""
 
-    __slots__ = ("_event", "_following", "_key", "_processing", "partition", "timestamp", "window")
+    __slots__ = ("_event", "_following", "_key", "_processing", "_sides", "partition", "timestamp", "window")
 
-    def __init__(self, partition: int, following: Push) -> None:
+    def __init__(self, partition: int, following: Push, sides: Mapping[Side[Any], Push]) -> None:
         self.partition = partition
         # With which the results go on, in ms.
         self.timestamp = 0
         self.window = EVERYTHING
         self._following = following
+        self._sides = sides
         self._key = b""
         self._event: Timers | None = None
         self._processing: Timers | None = None
@@ -66,6 +71,13 @@ class WindowContext(Generic[R]):
         """Send a value on, under the key of the window and, unless another is given, the timestamp of its results."""
         self._following(self._key, value, self.timestamp if timestamp is None else timestamp)
 
+    def emit_to(self, side: Side[S], value: S, timestamp: int | None = None) -> None:
+        """Send a value out by a side output that the process has in `sides`; key and timestamp as in `emit`.
+
+        If no stream begins there, it goes nowhere.
+        """
+        listener(self._sides, side)(self._key, value, self.timestamp if timestamp is None else timestamp)
+
 
 class WindowProcess(ABC, Generic[K, T, R]):
     """What `Windowed.process` takes: keys `K`, elements `T`, results `R`.
@@ -73,6 +85,9 @@ class WindowProcess(ABC, Generic[K, T, R]):
     State is declared as class attributes: `value(...)` and `map_of(...)` belong to the key, `window_value(...)` to the
     key and the window. Every task works on a shallow copy; nothing but declared state survives a restart.
     """
+
+    # The side outputs that it sends to with `ctx.emit_to`.
+    sides: tuple[Side[Any], ...] = ()
 
     @abstractmethod
     def process(self, key: K, window: Window, elements: list[T], ctx: WindowContext[R]) -> None:
@@ -132,13 +147,14 @@ def require_process(process: Any, assigner: Assigner) -> None:
     """Refuse state of a window where windows become one another, and nobody could say whose it is.
 
     Raises:
-        InvalidPipeline: these windows can have no state of their own.
+        InvalidPipeline: these windows can have no state of their own; or its side outputs are none.
     """
     if not isinstance(process, WindowProcess):
         raise InvalidPipeline(
             f"process() takes a WindowProcess, got {process!r}",
             hint="subclass WindowProcess and pass an instance: process(Ranking())",
         )
+    sides_of(process)
     own = [name for name, each in declarations(process).items() if isinstance(each, WindowValue)]
     if own and isinstance(assigner, Session | Sliding):
         raise InvalidPipeline(
@@ -153,6 +169,11 @@ def declarations(process: WindowProcess[Any, Any, Any]) -> dict[str, Declaration
     for cls in reversed(type(process).__mro__):
         found |= {name: each for name, each in vars(cls).items() if isinstance(each, Declaration)}
     return found
+
+
+def sides_of(process: WindowProcess[Any, Any, Any]) -> tuple[Side[Any], ...]:
+    """The side outputs that a WindowProcess declares."""
+    return declared_sides(process, taken=(MAIN, LATE))
 
 
 def emitted_type(process: WindowProcess[Any, Any, Any]) -> Any:

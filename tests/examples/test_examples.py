@@ -51,6 +51,7 @@ PRINTED = {
     "18_late_data": ["results: [(0, 1), (0, 2), (10000, 1)]", "too late: [5000]"],
     "19_custom_trigger": ["early: [1400]", "final: [2100]"],
     "20_evictor": ["metres per second: [20, 45, 60, 70]"],
+    "21_side_output": ["totals: [600, 2000, 1300]", "alerts: [('4711', 1300)]"],
 }
 
 

@@ -13,6 +13,7 @@ from streamkit.graph.pipeline import pipeline
 from streamkit.model.topic import topic
 from streamkit.operators.aggregators import Aggregator, count, max_of
 from streamkit.operators.process import Context, Operator
+from streamkit.operators.side import side
 from streamkit.state.views import ValueState, value
 
 
@@ -21,10 +22,15 @@ class Click(msgspec.Struct):
     number: int
 
 
+USERS = side("users", str)
+
+
 class Length(Operator[str, Click, int]):
+    sides = (USERS,)
     seen = value(int, 0)
 
     def on_record(self, value: Click, ctx: Context[str, int]) -> None:
+        ctx.emit_to(USERS, value.user)
         self.seen.set(self.seen.get() + 1)
         ctx.emit(len(ctx.key) + self.seen.get())
 
@@ -41,6 +47,7 @@ reveal_type(keyed)
 reveal_type(keyed.map(lambda click: click.number))
 reveal_type(keyed.map_keyed(lambda user, click: (user, click.number)))
 reveal_type(keyed.process(Length()))
+reveal_type(keyed.process(Length()).side(USERS))
 reveal_type(keyed.reduce(lambda old, new: new))
 reveal_type(keyed.count())
 reveal_type(keyed.sum(lambda click: click.number))
@@ -68,6 +75,7 @@ REVEALED = [
     "Keyed[str, int]",
     "Keyed[str, tuple[str, int]]",
     "Keyed[str, int]",
+    "Keyed[str, str]",
     "Keyed[str, Click]",
     "Keyed[str, int]",
     "Keyed[str, int]",
@@ -79,6 +87,10 @@ REVEALED = [
 
 # A line that a type checker must refuse, and how.
 MISTAKES = [
+    (
+        "def send(ctx: Context[str, int]) -> None: ctx.emit_to(USERS, 3)",
+        'Cannot infer value of type parameter "S" of "emit_to" of "Context"',
+    ),
     ("stream.count()", '"Stream[Click]" has no attribute "count"  [attr-defined]'),
     ("stream.process(Length())", '"Stream[Click]" has no attribute "process"  [attr-defined]'),
     ("stream.write(numbers)", 'Argument 1 to "write" of "Stream" has incompatible type "Topic[int]"'),
