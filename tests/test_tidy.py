@@ -287,6 +287,41 @@ def test_no_import_hides_behind_type_checking() -> None:
     )
 
 
+# Who may do what.
+
+# Where a reader is pointed at partitions that nobody else reads: changelogs, and what tests look at.
+OWN_READERS = {
+    "streamkit/runtime/restore.py",
+    "streamkit/runtime/last_commits.py",
+    "streamkit/testing/received.py",
+}
+
+
+def orders_to_readers() -> Iterator[tuple[str, int, str]]:
+    """Where a reader is told to pause, to resume or to read from a place: file, line, method."""
+    for name, node in nodes("streamkit/"):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=who) | ast.Attribute(attr=who), attr=method)):
+                if who.strip("_") == "reader" and method in {"pause", "resume", "seek"}:
+                    yield name, node.lineno, method
+            case _:
+                pass
+
+
+def test_only_the_owner_of_pauses_says_what_is_read() -> None:
+    owner = "streamkit/runtime/pauses.py"
+    orders = list(orders_to_readers())
+    assert {method for name, _, method in orders if name == owner} == {"pause", "resume", "seek"}
+    none_of(
+        (
+            f"{name}:{line}: {method}"
+            for name, line, method in orders
+            if name != owner and not (method == "seek" and name in OWN_READERS)
+        ),
+        "a partition is held and read through `runtime/pauses.py`, which knows who else has a reason",
+    )
+
+
 # Documents.
 
 

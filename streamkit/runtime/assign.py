@@ -15,7 +15,7 @@ from streamkit.config import Settings
 from streamkit.errors import Bug, IncompatiblePlan, Retry, StateCorrupt
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
-from streamkit.kafka.ports import Assignment, Log, Reader, StageTasks
+from streamkit.kafka.ports import Assignment, Log, StageTasks
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
@@ -23,6 +23,7 @@ from streamkit.runtime.agree import DISAGREEMENT_S, NotAgreed, terms_of
 from streamkit.runtime.damage import DAMAGES_MAX, Damages, for_good
 from streamkit.runtime.declined import Declined, is_newcomer
 from streamkit.runtime.given_up import GivenUp
+from streamkit.runtime.pauses import Pause, Pauses
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.restore import Ownership, Restoring, local_name
 from streamkit.runtime.retire import Retirement
@@ -115,7 +116,7 @@ class Roster:
         for stage in self._plan.stages:
             yield [task for task in self.running() if task.id.stage == stage.name]
 
-    async def take(self, assignment: Assignment, reader: Reader) -> None:
+    async def take(self, assignment: Assignment, pauses: Pauses) -> None:
         """Give up what is gone, keep what stayed, and begin to restore what is new.
 
         A task may be kept only if nobody else can have owned it in between: same member, and the very next generation.
@@ -123,7 +124,7 @@ class Roster:
         before, self._assignment = self._assignment, assignment
         wanted = set(assignment.tasks)
         kept = wanted if _follows(before, assignment) else set()
-        await self.close([task_id for task_id in self.tasks if task_id not in kept], reader)
+        await self.close([task_id for task_id in self.tasks if task_id not in kept], pauses)
         arrived = [task_id for task_id in assignment.tasks if task_id not in self.tasks]
         log.info(
             "assignment", generation=assignment.member.generation, kept=len(self.tasks), arrived=len(arrived)
@@ -137,11 +138,13 @@ class Roster:
             task = self._make_task(task_id, stage, inputs_of(stage, task_id.partition))
             self.tasks[task_id] = task
             self.owner_of.update(dict.fromkeys(task.inputs, task))
-            self.restore(task)
+            self.restore(task, pauses)
 
-    def restore(self, task: Task) -> None:
+    def restore(self, task: Task, pauses: Pauses) -> None:
         """Begin to restore a task in the background; what state it has is closed first."""
         self._give_away(task.suspend())
+        for partition in task.inputs:
+            pauses.hold(partition, Pause.RESTORE)
         self.version += 1
         task.move(Life.RESTORING)
         ownership = Ownership(
@@ -224,7 +227,7 @@ class Roster:
         restored.clock = with_ends(restored.clock, ends)
         return restored
 
-    def start_ready(self, start: Callable[[Task, Restored], None], reader: Reader) -> None:
+    def start_ready(self, start: Callable[[Task, Restored], None], pauses: Pauses) -> None:
         """Let tasks whose restore has ended begin to run.
 
         Raises:
@@ -236,47 +239,49 @@ class Roster:
             try:
                 restored = self._restoring.pop(task_id).result()
             except IncompatiblePlan as error:
-                self._decline(task, error, reader)
+                self._decline(task, error, pauses)
                 continue
             start(task, restored)
             self._has_run = True
-            self.seek(task, reader)
+            for partition in task.inputs:
+                pauses.release(partition, Pause.RESTORE)
+            self.seek(task, pauses)
 
-    def _decline(self, task: Task, error: IncompatiblePlan, reader: Reader) -> None:
+    def _decline(self, task: Task, error: IncompatiblePlan, pauses: Pauses) -> None:
         """Leave a task to workers of the version that ran it last, unless it is ours that does not fit."""
         if not self._has_run and is_newcomer(self._identity.fingerprint, self.assignment.plans):
             raise error
-        self._drop(task, reader)
+        self._drop(task, pauses)
         self.declined.add(task.id, error)
 
-    def wake(self, now_s: float, reader: Reader) -> None:
+    def wake(self, now_s: float, pauses: Pauses) -> None:
         """Let tasks whose waiting time is over run again."""
         for task in self.tasks.values():
             if task.life is Life.WAITING and task.wake_at <= now_s:
                 task.move(Life.RUNNING)
                 self.version += 1
-                self.seek(task, reader)
+                self.seek(task, pauses)
 
-    def seek(self, task: Task, reader: Reader) -> None:
+    def seek(self, task: Task, pauses: Pauses) -> None:
         """Read the task's inputs from its committed positions on."""
         for partition, offset in task.positions.items():
             if not task.is_read_to_its_end(partition):
-                reader.seek(partition, offset)
+                pauses.read_from(partition, offset)
 
-    async def close(self, task_ids: Iterable[TaskId], reader: Reader) -> None:
+    async def close(self, task_ids: Iterable[TaskId], pauses: Pauses) -> None:
         """Give tasks up: stop restoring and reading them, leave their committed state on disk."""
         for task_id in list(task_ids):
             self.version += 1
             work = self._restoring.pop(task_id, None)
             if work is not None:
                 await self._cancel(work)
-            self._drop(self.tasks[task_id], reader)
+            self._drop(self.tasks[task_id], pauses)
         await self._persistence.settle()  # whoever has them next finds them closed
 
-    def _drop(self, task: Task, reader: Reader) -> None:
+    def _drop(self, task: Task, pauses: Pauses) -> None:
         del self.tasks[task.id]
+        pauses.leave(task.inputs)
         for partition in task.inputs:
-            reader.forget(partition)
             self.owner_of.pop(partition, None)
         self._give_away(task.close())
 
@@ -291,10 +296,10 @@ class Roster:
         if not work.cancelled() and work.exception() is None:
             self._persistence.close(work.result().state)
 
-    async def close_all(self, reader: Reader) -> None:
+    async def close_all(self, pauses: Pauses) -> None:
         """Give everything up, the assignment included."""
         self._assignment = None
-        await self.close(list(self.tasks), reader)
+        await self.close(list(self.tasks), pauses)
 
 
 def _unknown(task_id: TaskId) -> IncompatiblePlan:

@@ -24,12 +24,13 @@ import msgspec
 import structlog
 
 from streamkit.errors import Retry
-from streamkit.kafka.ports import Admin, Reader
+from streamkit.kafka.ports import Admin
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import Headers, LogRecord
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.commit import Committer
+from streamkit.runtime.pauses import Pause, Pauses
 from streamkit.task.chain import Paused, RecordFailed
 from streamkit.task.emit import RECORD_OVERHEAD_BYTES, Lane
 from streamkit.task.failures import Failures, Verdict
@@ -133,19 +134,21 @@ class LocalShuffles:
     """Decides how the shuffles of a worker go, and holds what was handed over."""
 
     def __init__(
-        self, lanes: Mapping[str, Lane], roster: Roster, committer: Committer, reader: Reader, admin: Admin
+        self, lanes: Mapping[str, Lane], roster: Roster, committer: Committer, pauses: Pauses, admin: Admin
     ) -> None:
         """`lanes` are those of the shuffles, in the order of the plan; none if all is to go by the topics."""
         self._lanes = lanes
         self._roster = roster
         self._committer = committer
-        self._reader = reader
+        self._pauses = pauses
         self._admin = admin
         self.way = Way.TOPIC
         self._doors: list[Door] = []
         self._waiting: deque[HandedIntake] = deque()
         # Where the topics ended, and for which tasks that is known.
         self._ends: dict[TopicPartition, int] = {}
+        # Which of them still have to be read, and are not held back.
+        self._behind: set[TopicPartition] | None = None
         self._version = -1
         self._asking: asyncio.Task[dict[TopicPartition, int]] | None = None
         self._not_before_s = 0.0
@@ -190,8 +193,7 @@ class LocalShuffles:
             for lane in self._lanes.values():
                 lane.close_doors()
         if self.way is Way.GATHERING:
-            for partition in self._roster.owner_of:
-                self._reader.resume(partition)
+            self._pauses.hold_only(frozenset(), Pause.GATHERING)
         self.way = Way.TOPIC
         self._not_before_s = max(self._not_before_s, until_s)
         self._version = -1
@@ -253,7 +255,7 @@ class LocalShuffles:
         self.way = Way.GATHERING
         self._version = self._roster.version
         self._give_up_at_s = now_s + GATHERING_S_MAX
-        self._ends = {}
+        self._ends, self._behind = {}, None
         self._hold_back()
         self._asking = asyncio.create_task(self._ask(shuffled), name="ends of shuffles")
 
@@ -281,14 +283,11 @@ class LocalShuffles:
 
     def _hold_back(self) -> bool:
         """Read on only where something older waits; whether nothing does."""
-        is_done = True
-        for partition in self._roster.owner_of:
-            if partition in self._ends and self._left(partition):
-                is_done = False
-                self._reader.resume(partition)
-            else:
-                self._reader.pause(partition)
-        return is_done
+        behind = {partition for partition in self._ends if self._left(partition)}
+        if behind != self._behind:
+            self._behind = behind
+            self._pauses.hold_only(self._roster.owner_of.keys() - behind, Pause.GATHERING)
+        return not behind
 
     def _is_quiet(self) -> bool:
         """Whether nothing is on its way to a topic."""

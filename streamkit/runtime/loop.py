@@ -21,6 +21,7 @@ from streamkit.runtime.doubts import Doubts
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.parts import Parts
+from streamkit.runtime.pauses import Pauses
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.poll import Intakes
 from streamkit.runtime.pulse import Pulse
@@ -52,6 +53,7 @@ class WorkerLoop:
         self._parts = parts
         self._settings = parts.settings
         self._reader = parts.log.reader(committed=True)
+        self._pauses = Pauses(self._reader)
         self._rules = rules_of(parts.plan, parts.settings, clocks)
         engine = Engine(parts.plan, self._rules, parts.writer, parts.partition_counts, parts.limits)
         self._engine = engine
@@ -76,7 +78,7 @@ class WorkerLoop:
         self._is_transactional = parts.settings.guarantee == "exactly_once"
         self._rhythm = Rhythm(parts.settings, self._committer, engine.outbox)
         self._local = LocalShuffles(
-            self._local_lanes(), self.roster, self._committer, self._reader, parts.log.admin()
+            self._local_lanes(), self.roster, self._committer, self._pauses, parts.log.admin()
         )
         self._turns = Turns(
             self._local, self._intakes, self._refusals, parts.settings.slice_records, clocks.elapsed_ms
@@ -168,10 +170,10 @@ class WorkerLoop:
             await self._rejoin()  # others may be able to run what we cannot
         roster.declined.require_runner(now_s(), is_working=bool(roster.tasks))
         if roster.restoring:
-            roster.start_ready(self._engine.start, self._reader)
+            roster.start_ready(self._engine.start, self._pauses)
             for task in self._refusals.take_stopped(roster.running()):
                 self._stop_for_a_while(task)
-        roster.wake(now_s(), self._reader)
+        roster.wake(now_s(), self._pauses)
         self._local.follow()
         self._blocked.follow(now_s())
         if not self._committer.busy:
@@ -286,7 +288,7 @@ class WorkerLoop:
             if task is failed and verdict is not Verdict.RUN_AGAIN:
                 self._stop_for_a_while(task)
             else:
-                self.roster.seek(task, self._reader)
+                self.roster.seek(task, self._pauses)
 
     def _stop_for_a_while(self, task: Task) -> None:
         for partition in task.inputs:
@@ -325,7 +327,7 @@ class WorkerLoop:
             if task.life in (Life.RUNNING, Life.WAITING):
                 for partition in task.inputs:
                     self._reader.forget(partition)
-                self.roster.restore(task)
+                self.roster.restore(task, self._pauses)
 
     async def _give_up(self) -> None:
         """Somebody else owns our tasks: forget them all; the loop joins again, then takes a new writer id."""
@@ -333,7 +335,7 @@ class WorkerLoop:
         self._forget_span()
         if self.roster.joined:
             self._writer_life.is_open = False
-            await self.roster.close_all(self._reader)
+            await self.roster.close_all(self._pauses)
 
     async def _sweep(self) -> None:
         await self._retirement.sweep(
@@ -367,7 +369,7 @@ class WorkerLoop:
         if not self._writer_life.is_open:
             await self._writer_life.open()
         before = set(roster.tasks.values())
-        await roster.take(assignment, self._reader)
+        await roster.take(assignment, self._pauses)
         self._intakes.drop(before - set(roster.tasks.values()))
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -387,7 +389,7 @@ class WorkerLoop:
         await self._pulse.stop()
         await self._blocked.stop()
         await self._local.stop()
-        await self.roster.close_all(self._reader)
+        await self.roster.close_all(self._pauses)
         await self._parts.membership.leave()
         await self._reader.close()
         await self._parts.writer.close()

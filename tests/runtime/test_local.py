@@ -9,6 +9,7 @@ import pytest
 import streamkit as sk
 from streamkit.model.ids import TopicPartition
 from streamkit.runtime.local import BACKLOG_MAX, GATHERING_S_MAX, HandedBatch, LocalShuffles, Way
+from streamkit.runtime.pauses import Pauses
 from streamkit.task.emit import RECORD_OVERHEAD_BYTES, Lane
 from streamkit.task.limits import TopicLimits
 from streamkit.task.task import Life
@@ -119,7 +120,7 @@ class Fixture:
         self.committer = SimpleNamespace(ends={}, busy=False)
         self.paused: set[TopicPartition] = set()
         self.lane = Lane("hop", 1, SimpleNamespace(batch_bytes_max=1000), TopicLimits())  # type: ignore[arg-type]
-        self.local = LocalShuffles({"hop": self.lane}, self.roster, self.committer, self, self)  # type: ignore[arg-type]
+        self.local = LocalShuffles({"hop": self.lane}, self.roster, self.committer, Pauses(self), self)  # type: ignore[arg-type]
 
     def pause(self, partition: TopicPartition) -> None:
         self.paused.add(partition)
