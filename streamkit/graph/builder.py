@@ -31,11 +31,14 @@ AnyNode = TypeVar("AnyNode", Operation, Shuffle, Union, Outlet)
 class Builder:
     """Collects the nodes of one pipeline in the order of writing."""
 
-    def __init__(self, name: str, on_error: ErrorPolicy, partitions: int | None) -> None:
+    def __init__(
+        self, name: str, on_error: ErrorPolicy, partitions: int | None, carry_headers: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
         _require_a(ErrorPolicy, on_error, "an error policy", "write sk.dead_letter(), sk.skip() or sk.fail()")
         self._on_error = on_error
         self._partitions = partitions
+        self._carry_headers = carry_headers
         self._nodes: list[Node] = []
         self._sources: dict[str, int] = {}
         self._topics: dict[str, Topic[Any]] = {}
@@ -45,7 +48,11 @@ class Builder:
     def graph(self) -> Graph:
         """What has been written so far."""
         return Graph(
-            name=self.name, nodes=tuple(self._nodes), on_error=self._on_error, partitions=self._partitions
+            name=self.name,
+            nodes=tuple(self._nodes),
+            on_error=self._on_error,
+            partitions=self._partitions,
+            carry_headers=self._carry_headers,
         )
 
     def read(self, topic: Topic[Any], name: str | None, until: Until = None) -> Source:

@@ -105,15 +105,17 @@ class _Cutting:
         """One group as a stage."""
         index = {node.id: number for number, node in enumerate(group.workers)}
         inputs = tuple(self._input(node, self._targets(node, index)) for node in group.entrances)
-        steps = _told_clean([self._stage_step(node, index) for node in group.workers], inputs)
+        steps = [self._stage_step(node, index) for node in group.workers]
+        steps = _told_of_many(_told_clean(steps, inputs))
         name = stage_name(group.entrances)
         return Stage(
             name=name,
             inputs=inputs,
-            steps=steps,
+            steps=tuple(steps),
             outputs=tuple(dict.fromkeys(self._outputs(group.workers))),
             stores=tuple(store for each in steps for store in each.step.stores),
             changelog=f"{self.graph.name}.{name}.changelog.{self.generation}",
+            carry_headers=self.graph.carry_headers,
         )
 
     def _stage_step(self, node: Operation | Shuffle, index: dict[int, int]) -> StageStep:
@@ -248,7 +250,7 @@ def _in_order(groups: list[_Group]) -> list[_Group]:
     return [groups[position] for position in ordered]
 
 
-def _told_clean(steps: list[StageStep], inputs: tuple[Input, ...]) -> tuple[StageStep, ...]:
+def _told_clean(steps: list[StageStep], inputs: tuple[Input, ...]) -> list[StageStep]:
     """The steps, each with whether a record that raises in it has left nothing behind.
 
     It has not if no step above may have effects, if no other branch was served before, and if the step itself is clean.
@@ -261,7 +263,17 @@ def _told_clean(steps: list[StageStep], inputs: tuple[Input, ...]) -> tuple[Stag
         for targets in (step.downstream, *step.sides.values()):
             for place, target in enumerate(targets):
                 is_clean[target.step] &= is_clean[step.id] and not step.step.has_effects and place == 0
-    return tuple(
+    return [
         msgspec.structs.replace(step, fails_clean=is_clean[step.id] and step.step.fails_clean)
         for step in steps
-    )
+    ]
+
+
+def _told_of_many(steps: list[StageStep]) -> list[StageStep]:
+    """The steps, each with whether a result that was made of many records may come to it."""
+    is_of_many = [False] * len(steps)
+    for step in steps:  # in order of writing: what is above comes first
+        for targets in (step.downstream, *step.sides.values()):
+            for target in targets:
+                is_of_many[target.step] |= is_of_many[step.id] or step.step.makes_of_many
+    return [msgspec.structs.replace(step, is_of_many=is_of_many[step.id]) for step in steps]

@@ -90,3 +90,4 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     on_error: ErrorPolicy
     partitions: int | None
+    carry_headers: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Pipeline: where a user begins. A value that can be planned, drawn and compared; building it touches nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from streamkit.codec.naming import type_name
@@ -11,7 +11,7 @@ from streamkit.graph.node import Node
 from streamkit.graph.plan import Plan
 from streamkit.graph.policy import ErrorPolicy, dead_letter
 from streamkit.graph.stream import Keyed, Stream
-from streamkit.graph.validate import require_count, require_pipeline_name
+from streamkit.graph.validate import require_count, require_header_names, require_pipeline_name
 from streamkit.model.topic import Topic
 from streamkit.operators.agent import agent_processor
 from streamkit.operators.process import Context, ProcessStep
@@ -28,8 +28,10 @@ AgentFunction = Callable[Concatenate[V, Context[Any, Any], P], X]
 class Pipeline:
     """A graph of streams between topics, under one name. Made by `pipeline()`."""
 
-    def __init__(self, name: str, on_error: ErrorPolicy, partitions: int | None) -> None:
-        self._builder = Builder(name, on_error, partitions)
+    def __init__(
+        self, name: str, on_error: ErrorPolicy, partitions: int | None, carry_headers: tuple[str, ...] = ()
+    ) -> None:
+        self._builder = Builder(name, on_error, partitions, carry_headers)
 
     @property
     def name(self) -> str:
@@ -127,15 +129,27 @@ class Pipeline:
         return f"pipeline({self.name!r})"
 
 
-def pipeline(name: str, *, on_error: ErrorPolicy | None = None, partitions: int | None = None) -> Pipeline:
+def pipeline(
+    name: str,
+    *,
+    on_error: ErrorPolicy | None = None,
+    partitions: int | None = None,
+    carry_headers: Sequence[str] = (),
+) -> Pipeline:
     """Begin a pipeline.
 
     `on_error` is `fail()`, `skip()` or `dead_letter()`, the default. `partitions` is how many tasks share the keys
     after each shuffle; by default as many as there are upstream of it.
 
+    `carry_headers` names headers that go from a record to all that is made of it, through every `key_by` to the topics
+    that are written: carry_headers=("traceparent",) lets a trace go on. What a timer emits carries none, and neither
+    do late records and what `reduce`, `aggregate` (hence `count` and its kin) or a window makes of many records. A
+    dead letter has all headers of its record in any case.
+
     Raises:
-        InvalidPipeline: the name cannot begin a topic's name.
+        InvalidPipeline: the name cannot begin a topic's name, or a header of this name cannot be carried.
     """
     require_pipeline_name(name)
     require_count(partitions, f'pipeline "{name}"')
-    return Pipeline(name, on_error or dead_letter(), partitions)
+    require_header_names(carry_headers, f'pipeline "{name}"')
+    return Pipeline(name, on_error or dead_letter(), partitions, tuple(carry_headers))

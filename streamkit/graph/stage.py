@@ -67,6 +67,7 @@ class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     `sides` has the same for each of its other outputs, if anybody listens there.
     `fails_clean` tells whether a record that raises in this very step has left nothing behind: no state, no output,
     no push into another branch. Such a record can be set aside on the spot; after any other the span is read again, with care.
+    `is_of_many` tells whether what the step is called with may be made of more than the record in hand.
     """
 
     id: int
@@ -74,13 +75,14 @@ class StageStep(msgspec.Struct, frozen=True, kw_only=True):
     downstream: tuple[Target, ...]
     sides: Mapping[str, tuple[Target, ...]] = {}
     fails_clean: bool = False
+    is_of_many: bool = False
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One cut-out of the graph. A task is one stage x one partition.
 
     `partitions`, the number of tasks, is the largest partition count among the inputs; None until resolved.
-    `changelog` is there for every stage: a stage without stores keeps only its commit records in it.
+    `carry_headers` names the headers that go on with what is made of a record. `changelog` is there for every stage: a stage without stores keeps only its commit records in it.
     """
 
     name: str
@@ -89,4 +91,5 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[Output, ...]
     stores: tuple[StoreSpec, ...]
     changelog: str
+    carry_headers: tuple[str, ...] = ()
     partitions: int | None = None

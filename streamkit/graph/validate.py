@@ -1,7 +1,7 @@
 """What can be wrong with a whole graph, and what to do about it. Mistakes of a single call are in `graph/builder.py`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.node import Graph, Operation, Outlet, Source, Union
@@ -13,6 +13,9 @@ from streamkit.operators.exchange import WriteStep
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 # A branch may end in these: they are there for what they do.
 ENDINGS = frozenset({"write", "peek", "process"})
+
+# What streamkit itself says of a record stands in headers that begin like this.
+RESERVED_HEADERS = "streamkit."
 
 
 def require_valid(graph: Graph) -> None:
@@ -65,6 +68,23 @@ def require_count(partitions: int | None, where: str) -> None:
         detail=f"keys are handed out in {KEY_GROUPS} groups, and every partition needs one at least",
         hint=f"choose a count from 1 to {KEY_GROUPS}",
     )
+
+
+def require_header_names(names: object, where: str) -> None:
+    """Refuse what cannot name the headers that are to be carried; a single text is a list of letters, and a mistake."""
+    hint = 'name them like this: carry_headers=("traceparent", "tracestate")'
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidPipeline(f"carry_headers are names, got {names!r}", where=where, hint=hint)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InvalidPipeline(f"a header's name is a text, got {name!r}", where=where, hint=hint)
+        if name.startswith(RESERVED_HEADERS):
+            raise InvalidPipeline(
+                f'header "{name}" cannot be carried',
+                where=where,
+                detail=f'names that begin with "{RESERVED_HEADERS}" are for what streamkit itself says of a record',
+                hint="leave it out of carry_headers",
+            )
 
 
 def require_stages_in_order(is_ordered: bool) -> None:

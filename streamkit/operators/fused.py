@@ -7,7 +7,7 @@ its step, so after an exception the failing step is read off the traceback, whic
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -37,6 +37,7 @@ class InlineStep(msgspec.Struct, frozen=True):
     inputs: ClassVar[tuple[str, ...]] = (MAIN,)
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     fails_clean: ClassVar[bool] = True
+    makes_of_many: ClassVar[bool] = False
 
     @abstractmethod
     def code(self, scope: Scope) -> Statements:
@@ -56,10 +57,10 @@ def fuse_push(codes: Sequence[Statements], following: Push | None) -> Push:
 
 def fuse_loop(
     each: Statements, codes: Sequence[Statements], following: Push | None
-) -> Callable[[Sequence[Any]], None]:
+) -> Callable[[Iterable[Any]], None]:
     """One function that takes many records through these steps; `each` makes key, value and timestamp of a `record`."""
     head = Statements("", ("def run(records):", "    for record in records:"), {})
-    run: Callable[[Sequence[Any]], None] = _function("run", (head, each, *codes), following)
+    run: Callable[[Iterable[Any]], None] = _function("run", (head, each, *codes), following)
     return run
 
 

@@ -34,6 +34,7 @@ class Reduce(msgspec.Struct, frozen=True):
     value_type: Any
     updates: Updates = "each"
     has_effects: bool = True
+    makes_of_many: ClassVar[bool] = True
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
@@ -72,6 +73,7 @@ class Aggregate(msgspec.Struct, frozen=True):
     aggregator: Aggregator[Any, Any, Any]
     updates: Updates = "each"
     has_effects: bool = True
+    makes_of_many: ClassVar[bool] = True
 
     @property
     def fails_clean(self) -> bool:

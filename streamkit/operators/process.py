@@ -30,7 +30,7 @@ from streamkit.codec.annotations import class_arguments, is_open
 from streamkit.errors import UserCodeError
 from streamkit.operators.side import Side, declared_sides, listener, listeners
 from streamkit.operators.stateless import DecodedKeys, missing_key
-from streamkit.operators.step import MAIN, Ports, Push, Scope, Timers
+from streamkit.operators.step import MAIN, Origin, Ports, Push, Scope, Timers
 from streamkit.state.spec import StoreSpec
 from streamkit.state.views import CurrentKey, Declaration
 
@@ -64,9 +64,14 @@ class Context(Generic[K, R]):
     """What an operator knows about the record in its hands, and how it answers. One per task, used for every record.
 
     Valid during `on_record` and `on_timer`; in `open` only `partition` is. In `on_timer` the timestamp is the timer's.
+    `partition` is that of the task, and of every record it is given: partition i of each input belongs to task i.
+
+    `headers`, `topic` and `offset` are there for a record of a topic that the pipeline reads. After a `key_by` the
+    headers are those that `pipeline(carry_headers=...)` names, and topic and offset are None. A timer has none of
+    them, and neither has what `reduce`, `aggregate` (hence `count` and its kin) or a window has made of many records.
     """
 
-    __slots__ = ("_current", "_following", "_keys", "_sides", "_timers", "partition", "timestamp")
+    __slots__ = ("_current", "_following", "_keys", "_origin", "_sides", "_timers", "partition", "timestamp")
 
     def __init__(
         self,
@@ -75,6 +80,7 @@ class Context(Generic[K, R]):
         keys: DecodedKeys,
         following: Push,
         sides: Mapping[Side[Any], Push],
+        origin: Origin,
     ) -> None:
         self.partition = partition
         self.timestamp = 0
@@ -82,6 +88,7 @@ class Context(Generic[K, R]):
         self._keys = keys
         self._following = following
         self._sides = sides
+        self._origin = origin
         self._timers: Mapping[ClockName, Timers] = {}
 
     @property
@@ -126,6 +133,21 @@ class Context(Generic[K, R]):
         """
         key: K = self._keys[self._current.key]
         return key
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """The headers of the record, in order: `dict(ctx.headers).get("traceparent")` is the last of one name."""
+        return self._origin.headers
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that the record was read from; None behind a `key_by`."""
+        return self._origin.topic
+
+    @property
+    def offset(self) -> int | None:
+        """The place of the record in its partition of that topic; None behind a `key_by`."""
+        return self._origin.offset
 
     def emit(self, value: R, timestamp: int | None = None) -> None:
         """Send a value downstream, under the key of the record and, unless another is given, its timestamp (ms)."""
@@ -236,6 +258,7 @@ class ProcessStep(msgspec.Struct, frozen=True):
     processor: Processor
     key_type: Any = str
     has_effects: bool = True
+    makes_of_many: ClassVar[bool] = False
 
     @property
     def sides(self) -> tuple[Side[Any], ...]:
@@ -263,7 +286,7 @@ class ProcessStep(msgspec.Struct, frozen=True):
             for name, spec in self._specs().items()
         }
         keys, sides = DecodedKeys(self.key_type, self.name), listeners(self.sides, outputs)
-        ctx: Context[Any, Any] = Context(scope.partition, current, keys, outputs[MAIN], sides)
+        ctx: Context[Any, Any] = Context(scope.partition, current, keys, outputs[MAIN], sides, scope.origin)
         handle, on_timer = self.processor.start(views, ctx)
         timers = self._bind_timers(scope, current, ctx, on_timer)
         ctx._timers = timers  # noqa: SLF001 - the context belongs to this step

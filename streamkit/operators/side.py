@@ -3,10 +3,10 @@
 ALERTS = side("alerts", Alert)
 
 class Watch(Operator[str, Payment, Total]):
-sides = (ALERTS,)
+    sides = (ALERTS,)
 
-def on_record(self, value: Payment, ctx: Context[str, Total]) -> None:
-ctx.emit_to(ALERTS, Alert(ctx.key))
+    def on_record(self, value: Payment, ctx: Context[str, Total]) -> None:
+        ctx.emit_to(ALERTS, Alert(ctx.key))
 
 totals = payments.process(Watch())
 alerts = totals.side(ALERTS)

@@ -77,12 +77,44 @@ class Timers(Protocol):
         ...
 
 
+class Origin(Protocol):
+    """What is known of the record in hand beside its key, value and time. Of a timer, or of many records, nothing is."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Its headers, in order; behind a shuffle those that were carried."""
+        ...
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that it was read from; None behind a shuffle, where a record may have no place in any topic."""
+        ...
+
+    @property
+    def offset(self) -> int | None:
+        """Its place in its partition of that topic."""
+        ...
+
+
+class NoOrigin:
+    """What is known of a result that was made of many records; keeps the promises of `Origin`."""
+
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str | None = None
+    offset: int | None = None
+
+
 class Scope(Protocol):
     """What a step is given by whoever runs it: the runtime, or a test. One scope per task."""
 
     @property
     def partition(self) -> int:
         """The partition of the task."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """Where the record came from that the step is called with."""
         ...
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
@@ -167,6 +199,11 @@ class Step(Protocol):
     @property
     def fails_clean(self) -> bool:
         """True if a record that raises in the step itself has left nothing of it behind: no state, output or push."""
+        ...
+
+    @property
+    def makes_of_many(self) -> bool:
+        """True if a result is made of more than the record in hand: it has no headers and no place of its own."""
         ...
 
     def bind(self, outputs: Ports, scope: Scope) -> Ports:

@@ -6,7 +6,7 @@ the start       prepare early internal_topics lost assemble parts
 the group       declined group_preview growth twins
 the restore     restore tail agree given_up
 the writer      writer_names writer_life retire blocked
-the output      output_topics local
+the output      output_topics local pauses
 event time      strangers
 failures        refusals doubts losses damage watch whereabouts
 what was done   last_commits outcome

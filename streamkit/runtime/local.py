@@ -77,7 +77,10 @@ class HandedBatch:
         self, index: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> object | None:
         """As `Batch.append`; refuses what the topic would refuse, so that the way makes no difference."""
-        if (len(key) if key else 0) + (len(value) if value else 0) > self._room:
+        size = (len(key) if key else 0) + (len(value) if value else 0)
+        if headers:
+            size += sum(len(name) + len(content or b"") for name, content in headers)
+        if size > self._room:
             return None
         self.records.append(HandedRecord(timestamp, key, value, headers))
         return index

@@ -5,22 +5,24 @@ Before this step `task/ingest.py` found the task and the decoder; after it the r
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import msgspec
 
 from streamkit.codec.naming import type_name
 from streamkit.errors import DecodeError, Misconfigured, is_of_the_record, line_of, said
-from streamkit.graph.stage import Input, Stage, Target
+from streamkit.graph.stage import Input, Stage, StageStep, Target
 from streamkit.model.records import LogRecord
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, step_in
-from streamkit.operators.step import MAIN, Fire, Held, Ports, Push, Statements, Step, Timers
+from streamkit.operators.step import MAIN, Fire, Held, NoOrigin, Origin, Ports, Push, Statements, Step, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
 from streamkit.task.heads import head_of
+from streamkit.task.origin import RecordOrigin
 from streamkit.task.outside import DECODE, WATERMARKS
 from streamkit.task.time_passes import TimersLeft
 from streamkit.task.time_rules import TimeRules
@@ -47,6 +49,15 @@ class TaskScope:
         self._state = state
         self._outputs = outputs
         self.held: list[tuple[Held, Push]] = []
+        self.origin: Origin = NoOrigin()
+
+    def of_record(self, origin: RecordOrigin) -> "TaskScope":
+        """The same for steps that work on the record in hand: they know where it came from, and carry its headers on."""
+        scope = copy(self)
+        scope.origin = origin
+        outputs = {topic: origin.carrying(out) for topic, out in self._outputs.items()}
+        scope._outputs = outputs  # noqa: SLF001 - it is one of these itself
+        return scope
 
     def value_cells(self, spec: StoreSpec) -> ValueCells:
         """The cells of a declared value store."""
@@ -126,7 +137,10 @@ class _Binding:
 
     def __init__(self, stage: Stage, scope: TaskScope) -> None:
         self._steps = {step.id: step for step in stage.steps}
-        self._scope = scope
+        # Two scopes that share all but what they know of the record in hand.
+        self._origin = RecordOrigin(scope.clock, stage.carry_headers)
+        self._scope = scope.of_record(self._origin)
+        self._scope_of_many = scope
         self._bound: dict[int, Ports] = {}
 
     def entry(self, source: Input) -> Run:
@@ -135,10 +149,11 @@ class _Binding:
         loop = fuse_loop(
             head_of(source, self._scope.clock, self._scope.rules, _decoder(source)), codes, following
         )
+        origin, topic = self._origin, source.topic if source.kind == "source" else None
 
         def run(records: list[LogRecord]) -> None:
             try:
-                loop(records)
+                loop(origin.enter(topic, records))
             except TimerFailed:
                 raise
             except TimersLeft as left:
@@ -152,6 +167,8 @@ class _Binding:
                 if step == DECODE and record.value is None and not source.value_codec().nullable:
                     error = _without_value(source)
                 raise RecordFailed(record, step, error) from error
+            finally:
+                origin.leave()
 
         return run
 
@@ -171,7 +188,7 @@ class _Binding:
             return {MAIN: fuse_push(*self._row((target,)))}
         outputs = {MAIN: self.push(step.downstream)}
         outputs |= {port: self.push(targets) for port, targets in step.sides.items()}
-        bound = start_step(step.step, outputs, self._scope)
+        bound = start_step(step.step, outputs, self._scope_for(step))
         return {port: named(push) for port, push in bound.items()}
 
     def _row(self, targets: tuple[Target, ...]) -> tuple[list[Statements], Push]:
@@ -181,9 +198,12 @@ class _Binding:
             step = self._steps[targets[0].step]
             if not isinstance(step.step, InlineStep):
                 break
-            codes.append(step.step.code(self._scope))
+            codes.append(step.step.code(self._scope_for(step)))
             targets = step.downstream
         return codes, self.push(targets)
+
+    def _scope_for(self, step: StageStep) -> TaskScope:
+        return self._scope_of_many if step.is_of_many else self._scope
 
 
 def start_step(step: Step, outputs: Ports, scope: TaskScope) -> Ports:

@@ -71,6 +71,7 @@ class WindowDefinition(msgspec.Struct, frozen=True, kw_only=True):
     key_type: Any = str
     value_type: Any = None
     has_effects: bool = True
+    makes_of_many: ClassVar[bool] = True
 
     @property
     def sides(self) -> tuple[Side[Any], ...]:

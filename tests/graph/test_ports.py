@@ -26,6 +26,7 @@ class Gate(msgspec.Struct, frozen=True):
     inputs: ClassVar[tuple[str, ...]] = (MAIN, "limit")
     outputs: ClassVar[tuple[str, ...]] = (MAIN, "too_long")
     fails_clean: ClassVar[bool] = True
+    makes_of_many: ClassVar[bool] = False
 
     name: str
     has_effects: bool = False

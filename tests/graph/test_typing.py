@@ -32,6 +32,9 @@ class Length(Operator[str, Click, int]):
     def on_record(self, value: Click, ctx: Context[str, int]) -> None:
         ctx.emit_to(USERS, value.user)
         self.seen.set(self.seen.get() + 1)
+        reveal_type(ctx.headers)
+        reveal_type(ctx.topic)
+        reveal_type(ctx.offset)
         ctx.emit(len(ctx.key) + self.seen.get())
 
 
@@ -68,6 +71,9 @@ async def test_agent(click: Click, ctx: Context[str, int], seen: ValueState[int]
 """
 
 REVEALED = [
+    "tuple[tuple[str, bytes | None], ...]",
+    "str | None",
+    "int | None",
     "Stream[Click]",
     "Stream[int]",
     "Stream[str]",

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import named, step_in
-from streamkit.operators.step import MAIN, Held, Push, Statements, Step
+from streamkit.operators.step import MAIN, Held, NoOrigin, Push, Statements, Step
 from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
@@ -34,6 +34,7 @@ class FakeScope:
 
     def __init__(self, partition: int = 0, rows: Rows | None = None) -> None:
         self.partition = partition
+        self.origin = NoOrigin()
         self.rows = Rows() if rows is None else rows
         self.written: dict[str, list[Written]] = {}
         self._prefixes = GroupPrefixes()
