@@ -9,7 +9,7 @@ from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage, StageStep, Target
 from streamkit.operators.exchange import ShuffleStep, WriteStep
 from streamkit.operators.step import MAIN
-from streamkit.state.spec import TIMERS, StoreSpec
+from streamkit.state.kinds import cells_class
 
 # An output port and where it leads, in the order in which records are served.
 Edges = list[tuple[str, Target]]
@@ -24,7 +24,7 @@ def as_text(plan: Plan) -> str:
         for each in stage.inputs:
             lines.append(f"  {_arrow(each)}")
             lines += _tree(stage, _from_main(each.entry), "  ", shown)
-        lines += [f"  state {_store(store)}" for store in stage.stores]
+        lines += [f"  state {store.name}: {cells_class(store).in_words(store)}" for store in stage.stores]
     return "\n".join(lines)
 
 
@@ -113,15 +113,6 @@ def _title(each: StageStep) -> str:
 def _arrow(each: Input) -> str:
     types = f"{type_name(each.key_type)} -> {type_name(each.value_type)}"
     return f"{each.kind} {each.topic}{_count(each.partitions, 'partition')}: {types}"
-
-
-def _store(store: StoreSpec) -> str:
-    types = type_name(store.value_type)
-    if store.kind in TIMERS:
-        return f"{store.name}: timers in {store.kind.removesuffix('_timers')} time"
-    if store.kind == "map":
-        types = f"{type_name(store.map_key_type)} -> {types}"
-    return f"{store.name}: {store.kind} of {types}, version {store.version}"
 
 
 def _stage_dict(stage: Stage) -> dict[str, Any]:

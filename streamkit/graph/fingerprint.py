@@ -14,10 +14,14 @@ from streamkit.codec.naming import type_name
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage
 from streamkit.model.topic_shape import so_many
+from streamkit.state.kinds import cells_class
 from streamkit.state.spec import StoreSpec
 
 # A description as plain data: what JSON gives back is equal to what was written.
 Description = dict[str, Any]
+
+# What the description of every store has; what else is there, its kind adds: `Cells.details`.
+_OF_EVERY_STORE = {"kind", "type", "version"}
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -132,7 +136,7 @@ def _store(store: StoreSpec) -> Description:
         "type": type_name(store.value_type),
         "version": store.version,
     }
-    return described | ({"map_key": type_name(store.map_key_type)} if store.kind == "map" else {})
+    return described | cells_class(store).details(store)
 
 
 def _differ(old: Any, new: Any) -> bool:
@@ -188,8 +192,9 @@ def _compare_stores(name: str, before: Description, after: Description) -> Itera
             yield Drop(f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.')
         elif was["kind"] != now["kind"]:
             yield f'Store "{store}" of stage "{name}" changed from a {was["kind"]} to a {now["kind"]}.'
-        elif was.get("map_key") != now.get("map_key"):
-            yield f'The map keys of store "{store}" of stage "{name}" changed from {was["map_key"]} to {now["map_key"]}.'
+        elif detail := _changed_detail(was, now):
+            words = detail.replace("_", " ")
+            yield f'The {words}s of store "{store}" of stage "{name}" changed from {was.get(detail)} to {now.get(detail)}.'
         elif now["version"] < was["version"]:
             yield f'Store "{store}" of stage "{name}" has version {now["version"]}, its state has version {was["version"]}.'
         elif was["type"] != now["type"] and was["version"] == now["version"]:
@@ -197,6 +202,12 @@ def _compare_stores(name: str, before: Description, after: Description) -> Itera
                 f'Store "{store}" of stage "{name}" changed its type from {was["type"]} to {now["type"]}'
                 f" without a new version; declare version={was['version'] + 1} with an upcaster."
             )
+
+
+def _changed_detail(was: Description, now: Description) -> str | None:
+    """The first of what only this kind of store has in its description that is not as it was."""
+    details = sorted((was.keys() | now.keys()) - _OF_EVERY_STORE)
+    return next((each for each in details if was.get(each) != now.get(each)), None)
 
 
 def _definition(store: str, stage: Description) -> str | None:

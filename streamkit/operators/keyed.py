@@ -12,6 +12,7 @@ from streamkit.operators.aggregators import Aggregator, Count, Fold
 from streamkit.operators.stateless import missing_key
 from streamkit.operators.step import MAIN, Ports, Push, Scope
 from streamkit.state.spec import StoreSpec
+from streamkit.state.value_cells import ValueCells
 
 # "each": every record sends the new result on. "latest": a key sends its last result on once, at the end of the span.
 Updates = Literal["each", "latest"]
@@ -43,7 +44,7 @@ class Reduce(msgspec.Struct, frozen=True):
 
     def bind(self, outputs: Ports, scope: Scope) -> Ports:
         """As `Step.bind`."""
-        cells = scope.value_cells(self.stores[0])
+        cells: ValueCells = scope.cells(self.stores[0])
         cache, dirty, load = cells.cache, cells.dirty, cells.load
         fn = self.fn
         following = _following(outputs[MAIN], scope, self)
@@ -96,7 +97,7 @@ class Aggregate(msgspec.Struct, frozen=True):
         return {MAIN: self._bind_any(following, scope)}
 
     def _bind_count(self, following: Push, scope: Scope) -> Push:
-        cells = scope.value_cells(self.stores[0])
+        cells: ValueCells = scope.cells(self.stores[0])
         cache, dirty, load = cells.cache, cells.dirty, cells.load
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:  # noqa: ARG001
@@ -112,7 +113,7 @@ class Aggregate(msgspec.Struct, frozen=True):
         return push
 
     def _bind_fold(self, following: Push, scope: Scope, fold: Fold[Any, Any]) -> Push:
-        cells = scope.value_cells(self.stores[0])
+        cells: ValueCells = scope.cells(self.stores[0])
         cache, dirty, load = cells.cache, cells.dirty, cells.load
         fn, combine, first = fold.fn, fold.combine, fold.add
 
@@ -130,7 +131,7 @@ class Aggregate(msgspec.Struct, frozen=True):
         return push
 
     def _bind_any(self, following: Push, scope: Scope) -> Push:
-        cells = scope.value_cells(self.stores[0])
+        cells: ValueCells = scope.cells(self.stores[0])
         cache, dirty, load = cells.cache, cells.dirty, cells.load
         create, add, result = self.aggregator.create, self.aggregator.add, self.aggregator.result
 

@@ -280,10 +280,7 @@ class ProcessStep(msgspec.Struct, frozen=True):
         current = CurrentKey()
         declared = self.processor.declarations()
         views = {
-            name: declared[name].bind(
-                scope.value_cells(spec) if spec.kind == "value" else scope.map_cells(spec), current
-            )
-            for name, spec in self._specs().items()
+            name: declared[name].bind(scope.cells(spec), current) for name, spec in self._specs().items()
         }
         keys, sides = DecodedKeys(self.key_type, self.name), listeners(self.sides, outputs)
         ctx: Context[Any, Any] = Context(scope.partition, current, keys, outputs[MAIN], sides, scope.origin)

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 
 # (key bytes or None, value, timestamp in ms); synchronous, returns nothing, may call the next step any number of times.
@@ -117,16 +116,8 @@ class Scope(Protocol):
         """Where the record came from that the step is called with."""
         ...
 
-    def value_cells(self, spec: StoreSpec) -> ValueCells:
-        """The cells of a value store that this step declared."""
-        ...
-
-    def map_cells(self, spec: StoreSpec) -> MapCells:
-        """The cells of a map store that this step declared."""
-        ...
-
-    def window_cells(self, spec: StoreSpec) -> ValueCells:
-        """The cells of a window store that this step declared; their keys are tuples (key, namespace)."""
+    def cells(self, spec: StoreSpec) -> Any:
+        """The cells of a store that this step declared, of the class that its kind has in `state/kinds.py`."""
         ...
 
     def timers(self, spec: StoreSpec, fire: Fire) -> Timers:

@@ -12,19 +12,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, takewhile
+from typing import Any
 
 import structlog
 
 from streamkit.errors import Bug, StreamkitError
 from streamkit.model.keys import GroupPrefixes
 from streamkit.state.budget import Cache
-from streamkit.state.cells import MapCells, Touched, ValueCells
+from streamkit.state.cells import Changes, Touched
 from streamkit.state.committed import CommittedRows, Layer
 from streamkit.state.keys import store_ids
-from streamkit.state.record_layer import Changes, RecordLayer
+from streamkit.state.kinds import as_frozen, cells_class
+from streamkit.state.record_layer import RecordLayer
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStore, Writes
-from streamkit.state.timers import TimerCells
 
 log = structlog.get_logger()
 
@@ -53,47 +54,23 @@ class TaskState:
         self.is_closed = False
         ids = store_ids(spec.name for spec in specs)
         self._prefixes = GroupPrefixes()
-        self._values: dict[str, ValueCells] = {}
-        self._maps: dict[str, MapCells] = {}
-        self._timers: dict[str, TimerCells] = {}
-        for spec in specs:
-            place = (spec, ids[spec.name], self._prefixes, self)
-            match spec.kind:
-                case "value" | "window":
-                    self._values[spec.name] = ValueCells(*place)
-                case "map":
-                    self._maps[spec.name] = MapCells(*place)
-                case "event_timers" | "processing_timers":
-                    self._timers[spec.name] = TimerCells(*place)
-        self._cells: list[ValueCells | MapCells | TimerCells] = [
-            *self._values.values(),
-            *self._maps.values(),
-            *self._timers.values(),
-        ]
-        self.records = RecordLayer(self._values.values(), self._maps.values(), self._timers.values())
+        self._cells = {
+            spec.name: cells_class(spec)(spec, ids[spec.name], self._prefixes, self) for spec in specs
+        }
+        self._as_frozen = as_frozen(self._cells.values())
+        self.records = RecordLayer(self._as_frozen)
 
     @property
     def changelog_offset(self) -> int:
         """What is committed here reflects the changelog up to here (exclusive), written to the store or not."""
         return self.committed_rows.changelog_offset
 
-    def value_cells(self, spec: StoreSpec) -> ValueCells:
-        """The cells of a value or window store; the same object for the life of the task."""
-        if spec.name not in self._values:
-            raise Bug(f'the task has no value store "{spec.name}"')
-        return self._values[spec.name]
-
-    def map_cells(self, spec: StoreSpec) -> MapCells:
-        """The cells of a map store; the same object for the life of the task."""
-        if spec.name not in self._maps:
-            raise Bug(f'the task has no map store "{spec.name}"')
-        return self._maps[spec.name]
-
-    def timer_cells(self, spec: StoreSpec) -> TimerCells:
-        """The cells of a store of timers; the same object for the life of the task."""
-        if spec.name not in self._timers:
-            raise Bug(f'the task has no timers "{spec.name}"')
-        return self._timers[spec.name]
+    def cells(self, spec: StoreSpec) -> Any:
+        """The cells of a declared store, of the class that its kind has; the same object for the life of the task."""
+        cells = self._cells.get(spec.name)
+        if type(cells) is not cells_class(spec):
+            raise Bug(f'the task has no {spec.kind} store "{spec.name}"')
+        return cells
 
     # The life of a span.
 
@@ -109,12 +86,8 @@ class TaskState:
         frozen = self.records.take()
         for key in self._strays:
             frozen.rows.setdefault(key, self.read(key))
-        for values in self._values.values():
-            values.freeze(frozen.rows)
-        for maps in self._maps.values():
-            maps.freeze(frozen.rows, frozen.touched)
-        for timers in self._timers.values():
-            timers.freeze(frozen.rows)
+        for cells in self._as_frozen:
+            cells.freeze(frozen.rows, frozen.touched)
         self._frozen.append(frozen)
         return frozen.rows
 
@@ -142,7 +115,7 @@ class TaskState:
 
     def caches(self) -> Iterator[Cache]:
         """What can be emptied at any time between two records when memory is short."""
-        yield from self._cells
+        yield from self._as_frozen
         yield self._prefixes
 
     # Down to the store.
@@ -157,7 +130,7 @@ class TaskState:
         Raises:
             Bug: there are changes that are not committed, or the changelog went backwards.
         """
-        if self._frozen or self.records.settled.rows or any(cells.is_dirty() for cells in self._cells):
+        if self._frozen or self.records.settled.rows or any(cells.is_dirty() for cells in self._as_frozen):
             raise Bug("state is restored under an open span")
         self._require_progress(changelog_offset)
         self._forget_cells()
@@ -228,7 +201,7 @@ class TaskState:
             )
 
     def _forget_cells(self) -> None:
-        for cells in self._cells:
+        for cells in self._as_frozen:
             cells.forget()
 
 

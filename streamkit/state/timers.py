@@ -6,12 +6,13 @@ come next are held in memory, the others stay where they are, however many there
     0xfe, store id (2 bytes), time (8 bytes), key group (2 bytes), length of the key as a varint, key, namespace
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.model.keys import GroupPrefixes
+from streamkit.state.cells import Cells, Changes, Touched, require_short
 from streamkit.state.keys import TIMERS_PREFIX, read_uvarint, uvarint
 from streamkit.state.spec import StoreSpec
 
@@ -55,7 +56,7 @@ class TimerRows(Protocol):
         ...
 
 
-class TimerCells:
+class TimerCells(Cells):
     """The timers of one step.
 
     `next_due` is the time of the earliest timer or, after one was removed, an earlier time; `MAX_TIME` if there is
@@ -88,6 +89,11 @@ class TimerCells:
         self._journal: dict[bytes, Before] | None = None
         self._marked_horizon: bytes | None = None
         self.next_due = MIN_TIME
+
+    @classmethod
+    def in_words(cls, spec: StoreSpec) -> str:
+        """As `Cells.in_words`."""
+        return f"timers in {spec.kind.removesuffix('_timers')} time"
 
     def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
         """Have a timer; one that is there already stays one."""
@@ -138,13 +144,17 @@ class TimerCells:
 
     # The life of a span, as in the other cells.
 
-    def freeze(self, rows: dict[bytes, bytes | None]) -> None:
-        """Add what this span changed to `rows`, and begin the next span."""
+    def freeze(self, rows: dict[bytes, bytes | None], touched: Touched) -> None:  # noqa: ARG002
+        """As `Cells.freeze`."""
         rows.update(self._dirty)
         self._dirty.clear()
 
+    def require_storable(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
+        """As `Cells.require_storable`; a timer is all key."""
+        require_short(rows, bytes_max)
+
     def is_dirty(self) -> bool:
-        """Whether this span has changed anything."""
+        """As `Cells.is_dirty`."""
         return bool(self._dirty)
 
     def size_bytes(self) -> int:
@@ -162,16 +172,16 @@ class TimerCells:
         self._journal = None
         self._look_again()
 
-    # One record, or one timer, at a time: what it did can be undone.
+    # One record, or one timer, at a time: what it did can be undone. The rows stay here until the span ends.
+
+    def prepare(self, changes: Changes, row_bytes_max: int) -> None:  # noqa: ARG002
+        """As `Cells.prepare`, but nothing is added."""
+        require_short(self._journal or (), row_bytes_max)
 
     def settle(self) -> None:
         """What was done up to here stays; from now on `undo` can take back what comes."""
         self._journal = {}
         self._marked_horizon = self._horizon
-
-    def changed(self) -> Iterable[bytes]:
-        """The rows that were changed since the last `settle`."""
-        return self._journal or ()
 
     def undo(self) -> None:
         """Have the timers that there were at the last `settle`."""

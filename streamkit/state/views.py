@@ -15,8 +15,9 @@ from typing import Any, Generic, NoReturn, TypeVar, overload
 import msgspec
 
 from streamkit.errors import Bug, InvalidPipeline, Misconfigured
-from streamkit.state.cells import MapCells, ValueCells
+from streamkit.state.map_cells import MapCells
 from streamkit.state.spec import StoreSpec
+from streamkit.state.value_cells import ValueCells
 from streamkit.state.values import ValueFormat
 
 V = TypeVar("V")

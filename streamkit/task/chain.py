@@ -18,7 +18,6 @@ from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push, named, s
 from streamkit.operators.step import MAIN, Fire, Held, NoOrigin, Origin, Ports, Push, Statements, Step, Timers
 from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
-from streamkit.state.cells import MapCells, ValueCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
 from streamkit.task.heads import head_of
@@ -59,22 +58,14 @@ class TaskScope:
         scope._outputs = outputs  # noqa: SLF001 - it is one of these itself
         return scope
 
-    def value_cells(self, spec: StoreSpec) -> ValueCells:
-        """The cells of a declared value store."""
-        return self._state.value_cells(spec)
-
-    def map_cells(self, spec: StoreSpec) -> MapCells:
-        """The cells of a declared map store."""
-        return self._state.map_cells(spec)
-
-    def window_cells(self, spec: StoreSpec) -> ValueCells:
-        """The cells of a declared window store."""
-        return self._state.value_cells(spec)
+    def cells(self, spec: StoreSpec) -> Any:
+        """The cells of a declared store."""
+        return self._state.cells(spec)
 
     def timers(self, spec: StoreSpec, fire: Fire) -> Timers:
         """The timers of a declared store, in the time that its kind says."""
         is_event = spec.kind == "event_timers"
-        cells = self._state.timer_cells(spec)
+        cells = self._state.cells(spec)
         timers = StepTimers(spec.name, cells, named(fire), self.clock, is_event=is_event)
         self.clock.add_step(timers)
         return timers

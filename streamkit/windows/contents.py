@@ -11,7 +11,7 @@ from typing import Any
 from streamkit.errors import InvalidPipeline
 from streamkit.operators.aggregators import Aggregator, Count, Fold
 from streamkit.operators.step import Scope
-from streamkit.state.cells import ValueCells
+from streamkit.state.value_cells import ValueCells
 
 # Under which name a task counts its windows that hold something.
 OPEN_WINDOWS = "open_windows"

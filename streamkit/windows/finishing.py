@@ -7,11 +7,16 @@ from typing import Any
 from streamkit.operators.side import listeners
 from streamkit.operators.stateless import DecodedKeys
 from streamkit.operators.step import MAIN, Ports, Push, Scope
-from streamkit.state.cells import ValueCells
-from streamkit.state.views import CurrentKey
+from streamkit.state.value_cells import WindowCells
 from streamkit.windows.contents import Element, adding_to_accumulator, fold_elements
 from streamkit.windows.definition import WindowDefinition
-from streamkit.windows.process import WindowContext, WindowProcess, declarations
+from streamkit.windows.process import (
+    CurrentWindow,
+    WindowContext,
+    WindowProcess,
+    WindowValue,
+    declarations,
+)
 from streamkit.windows.window import Window, encode_namespace
 
 # Called with key, window, the result of the fold and a timestamp in ms: sends it on.
@@ -31,22 +36,14 @@ class Process:
         )
         self._own = copy.copy(process)
         self._keys = DecodedKeys(step.key_type, step.name)
-        self._key: Any = CurrentKey()
-        # Its key is the pair (key, namespace), as that of the cells.
-        self._pair: Any = CurrentKey()
-        self._window_cells: list[ValueCells] = []
+        self._current = CurrentWindow()
+        self._window_cells: list[WindowCells] = []
         declared = declarations(process)
         for name, spec in step.declared_stores.items():
-            match spec.kind:
-                case "window":
-                    cells = scope.window_cells(spec)
-                    self._window_cells.append(cells)
-                    view = declared[name].bind(cells, self._pair)
-                case "map":
-                    view = declared[name].bind(scope.map_cells(spec), self._key)
-                case _:
-                    view = declared[name].bind(scope.value_cells(spec), self._key)
-            setattr(self._own, name, view)
+            cells = scope.cells(spec)
+            if isinstance(declared[name], WindowValue):
+                self._window_cells.append(cells)
+            setattr(self._own, name, declared[name].bind(cells, self._current))
 
     def run(self, key: bytes, window: Window, elements: list[Any], timestamp: int) -> None:
         """The window fires."""
@@ -57,13 +54,13 @@ class Process:
         """The window closes for good."""
         self._enter(key, window, timestamp)
         self._own.clear(self.ctx)
+        pair = self._current.pair.key
         for cells in self._window_cells:
-            if cells.get(self._pair.key) is not None:
-                cells.delete(self._pair.key)
+            if cells.get(pair) is not None:
+                cells.delete(pair)
 
     def _enter(self, key: bytes, window: Window, timestamp: int) -> None:
-        self._key.key = key
-        self._pair.key = key, encode_namespace(window)
+        self._current.enter(key, encode_namespace(window))
         self.ctx.enter(key, window, timestamp)
 
 

@@ -34,7 +34,7 @@ class SlidingOperator:
         self._difference = step.windows.assigner.difference
         self._lateness = step.windows.lateness
         self._is_updating = isinstance(step.windows.trigger, EveryRecordTrigger)
-        self._elements = scope.value_cells(step.contents_store)
+        self._elements = scope.cells(step.contents_store)
         process: Process | None = None
         processing = None
         if step.processing_timers is not None:

@@ -40,7 +40,7 @@ class WindowOperator:
         self.step = step
         self.trigger = windows.trigger
         self.is_event_time = windows.is_event_time
-        self.contents = OpenContents(scope.window_cells(step.contents_store), scope)
+        self.contents = OpenContents(scope.cells(step.contents_store), scope)
         # At the end of all input timers of both kinds come due; those that are bound last fire first.
         self.processing = _timers(scope, step.processing_timers, self._firing(is_event=False))
         self.event = _timers(scope, step.event_timers, self._firing(is_event=True))
@@ -48,7 +48,7 @@ class WindowOperator:
         self.timers = (self.event if self.is_event_time else self.processing) if windows.has_end else None
         store = step.trigger_store
         self.ctx = TaskTriggerContext(
-            None if store is None else scope.window_cells(store),
+            None if store is None else scope.cells(store),
             self.event,
             self.processing,
             is_event_time=self.is_event_time,

@@ -91,7 +91,7 @@ class _PlainWindows:
         self._panes = Panes(self._assigner)
         # Windows that are past their end and wait for late records: these fire again at each.
         self._past: set[bytes] = set()
-        self._cells = scope.window_cells(step.contents_store)
+        self._cells = scope.cells(step.contents_store)
         self._contents = OpenContents(self._cells, scope)
         self._timers = scope.timers(timers_store, self._firing())
         self._add = adding_to_accumulator(self._fold)

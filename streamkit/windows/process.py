@@ -18,7 +18,8 @@ from streamkit.errors import Bug, InvalidPipeline
 from streamkit.operators.side import Side, declared_sides, listener
 from streamkit.operators.step import MAIN, Push, Timers
 from streamkit.state.spec import StoreSpec
-from streamkit.state.views import Declaration, Upcasters, ValueState, value
+from streamkit.state.value_cells import ValueCells
+from streamkit.state.views import CurrentKey, Declaration, Upcasters, ValueState, value
 from streamkit.windows.assigners import Assigner, Session, Sliding
 from streamkit.windows.late import LATE
 from streamkit.windows.window import EVERYTHING, Window
@@ -103,8 +104,33 @@ class WindowProcess(ABC, Generic[K, T, R]):
         """
 
 
+class CurrentWindow(CurrentKey):
+    """The key in hand, and beside it the pair of key and window: set before user code runs, read by its views."""
+
+    __slots__ = ("pair",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Its key is the tuple (key, namespace), as in the cells.
+        self.pair: Any = CurrentKey()
+
+    def enter(self, key: bytes, namespace: bytes) -> None:
+        """This window of this key is in hand now."""
+        self.key = key
+        self.pair.key = key, namespace
+
+
 class WindowValue(ValueState[V]):
     """One value for the key and the window in hand."""
+
+    def bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
+        """This state in one task: the value of whatever key and window `current` holds when it is used."""
+        if not isinstance(current, CurrentWindow):
+            raise InvalidPipeline(
+                "window_value() was declared where there is no window",
+                hint="declare it in a WindowProcess, or keep it by key: value(...) instead of window_value(...)",
+            )
+        return super().bind(cells, current.pair)
 
 
 @overload

@@ -49,7 +49,7 @@ class SessionOperator(WindowOperator):
         assert step.sessions_store is not None
         self.assigner = step.windows.assigner
         # Start and end of each open session of a key, and those of the window that it began as.
-        self.stored = scope.value_cells(step.sessions_store)
+        self.stored = scope.cells(step.sessions_store)
         self._merge = _merging(step)
 
     def take(self, key: bytes, value: Any, timestamp: int, time: int) -> None:

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from streamkit.errors import Misconfigured
 from streamkit.operators.step import Timers
-from streamkit.state.cells import ValueCells
+from streamkit.state.value_cells import ValueCells
 
 
 class TaskTriggerContext:

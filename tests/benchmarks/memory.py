@@ -50,7 +50,7 @@ class Worker:
         """Count these keys, by task, and commit."""
         for task, keys in numbers.items():
             state = self.states[task]
-            cells = state.value_cells(COUNTS)
+            cells = state.cells(COUNTS)
             for key in keys:
                 name = b"user-%09d" % key
                 cells.put(name, (cells.get(name) or 1000) + 1)

@@ -6,8 +6,9 @@ from typing import Any
 from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import named, step_in
 from streamkit.operators.step import MAIN, Held, NoOrigin, Push, Statements, Step
-from streamkit.state.cells import MapCells, ValueCells
+from streamkit.state.cells import Cells
 from streamkit.state.keys import store_id
+from streamkit.state.kinds import as_frozen, cells_class
 from streamkit.state.spec import StoreSpec
 
 Written = tuple[bytes | None, bytes | None, int]
@@ -38,19 +39,13 @@ class FakeScope:
         self.rows = Rows() if rows is None else rows
         self.written: dict[str, list[Written]] = {}
         self._prefixes = GroupPrefixes()
-        self._values: dict[str, ValueCells] = {}
-        self._maps: dict[str, MapCells] = {}
+        self._cells: dict[str, Cells] = {}
         self._held: list[tuple[Held, Push]] = []
 
-    def value_cells(self, spec: StoreSpec) -> ValueCells:
-        if spec.name not in self._values:
-            self._values[spec.name] = ValueCells(spec, store_id(spec.name), self._prefixes, self.rows)
-        return self._values[spec.name]
-
-    def map_cells(self, spec: StoreSpec) -> MapCells:
-        if spec.name not in self._maps:
-            self._maps[spec.name] = MapCells(spec, store_id(spec.name), self._prefixes, self.rows)
-        return self._maps[spec.name]
+    def cells(self, spec: StoreSpec) -> Any:
+        if spec.name not in self._cells:
+            self._cells[spec.name] = cells_class(spec)(spec, store_id(spec.name), self._prefixes, self.rows)
+        return self._cells[spec.name]
 
     def output(self, topic: str) -> Statements:
         return writing_to(self.written.setdefault(topic, []))
@@ -64,10 +59,8 @@ class FakeScope:
             for record in held.take():
                 following(*record)
         frozen: dict[bytes, bytes | None] = {}
-        for values in self._values.values():
-            values.freeze(frozen)
-        for maps in self._maps.values():
-            maps.freeze(frozen, {})
+        for cells in as_frozen(self._cells.values()):
+            cells.freeze(frozen, {})
         for key, data in frozen.items():
             if data is None:
                 self.rows.pop(key, None)

@@ -59,7 +59,7 @@ class Rig:
                 spec = StoreSpec(f"{step}.{kind}", kind, bool)
                 timers = StepTimers(
                     spec.name,
-                    self.state.timer_cells(spec),
+                    self.state.cells(spec),
                     self._fire(step, kind),
                     self.clock,
                     is_event=kind == "event_timers",

@@ -232,7 +232,7 @@ def test_the_error_of_a_read_names_the_key() -> None:
         harness.run()
         damage_disk(harness)
         task = stateful(harness)
-        cells = task.state.value_cells(task.stage.stores[0])
+        cells = task.state.cells(task.stage.stores[0])
         with pytest.raises(StateCorrupt, match="home"):
             cells.load(b"home")
         harness.run()

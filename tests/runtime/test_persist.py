@@ -43,7 +43,7 @@ class Bench:
         self.state = TaskState(self.stores.open("totals-0"), [TOTALS], apply_interval_s=0.0)
 
     def commit(self, **totals: int) -> None:
-        cells = self.state.value_cells(TOTALS)
+        cells = self.state.cells(TOTALS)
         for key, total in totals.items():
             cells.put(key.encode(), total)
         self.state.committed(self.state.freeze(), self.state.changelog_offset + 1)
@@ -54,7 +54,7 @@ class Bench:
         self.persistence.follow(lambda: [self.state])
 
     def total(self, key: str) -> int | None:
-        found: int | None = self.state.value_cells(TOTALS).get(key.encode())
+        found: int | None = self.state.cells(TOTALS).get(key.encode())
         return found
 
 

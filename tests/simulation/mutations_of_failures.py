@@ -22,8 +22,9 @@ def undone_record_keeps_its_state(patch: Any) -> None:
     """What a failed record has changed is settled with the next one."""
 
     def broken(self: RecordLayer) -> None:
-        for timers in self._timers:
-            timers.undo()
+        for cells in self._cells:
+            if isinstance(cells, TimerCells):
+                cells.undo()
 
     patch(RecordLayer, "undo", broken)
 

@@ -84,7 +84,7 @@ def signals_ahead_of_their_records(patch: Any) -> None:
 
 def timers_not_committed(patch: Any) -> None:
     """Timers live in memory only."""
-    patch(TimerCells, "freeze", lambda self, _rows: self._dirty.clear())
+    patch(TimerCells, "freeze", lambda self, _rows, _touched: self._dirty.clear())
 
 
 def fired_timers_not_removed(patch: Any) -> None:

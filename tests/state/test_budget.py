@@ -57,23 +57,23 @@ def test_the_largest_caches_are_emptied_and_only_when_all_together_are_too_large
 
 
 def count(state: TaskState, key: bytes, number: int) -> None:
-    state.value_cells(COUNTS).put(key, number + 1000)
+    state.cells(COUNTS).put(key, number + 1000)
 
 
 def text(state: TaskState, key: bytes, number: int) -> None:
-    state.value_cells(TEXTS).put(key, f"{number:0500}")
+    state.cells(TEXTS).put(key, f"{number:0500}")
 
 
 def entry(state: TaskState, key: bytes, number: int) -> None:
-    state.map_cells(MAPS).put(key, "only", number + 1000)
+    state.cells(MAPS).put(key, "only", number + 1000)
 
 
 def entries(state: TaskState, key: bytes, number: int) -> None:
-    state.map_cells(MAPS).put(key[:-1], key[-1:].decode(), number + 1000)
+    state.cells(MAPS).put(key[:-1], key[-1:].decode(), number + 1000)
 
 
 def alarm(state: TaskState, key: bytes, number: int) -> None:
-    state.timer_cells(ALARMS).add(key, number)
+    state.cells(ALARMS).add(key, number)
 
 
 @pytest.mark.parametrize("fill", [count, text, entry, entries, alarm])
@@ -81,7 +81,7 @@ def test_what_caches_say_that_they_take_is_about_what_they_take(
     fill: Callable[[TaskState, bytes, int], None],
 ) -> None:
     state = TaskState(MemoryStores().open("task"), [COUNTS, TEXTS, MAPS, ALARMS])
-    state.timer_cells(ALARMS).pop_due(0)  # or they would not be kept in memory at all
+    state.cells(ALARMS).pop_due(0)  # or they would not be kept in memory at all
     gc.collect()
     tracemalloc.start()
     for number in range(KEYS):
@@ -102,18 +102,18 @@ def test_what_is_read_tells_the_size_too() -> None:
     stores = MemoryStores()
     state = TaskState(stores.open("task"), [TEXTS])
     for number in range(200):
-        state.value_cells(TEXTS).put(b"%d" % number, "x" * 10_000)
+        state.cells(TEXTS).put(b"%d" % number, "x" * 10_000)
     state.committed(state.freeze(), 1)
     state.close()
     again = TaskState(stores.open("task"), [TEXTS])
     for number in range(200):
-        assert again.value_cells(TEXTS).get(b"%d" % number) is not None
+        assert again.cells(TEXTS).get(b"%d" % number) is not None
     assert sum(cache.size_bytes() for cache in again.caches()) > 200 * 10_000
 
 
 def test_timers_in_memory_go_back_to_being_rows() -> None:
     state = TaskState(MemoryStores().open("task"), [ALARMS])
-    alarms = state.timer_cells(ALARMS)
+    alarms = state.cells(ALARMS)
     alarms.pop_due(-1)
     for number in range(3 * LOADED_AT_ONCE):
         alarms.add(b"%d" % number, number)

@@ -8,9 +8,11 @@ import pytest
 
 from streamkit.errors import EncodeError
 from streamkit.model.keys import GroupPrefixes
-from streamkit.state.cells import MapCells, Touched, ValueCells
+from streamkit.state.cells import Touched
 from streamkit.state.keys import map_key_prefix, store_id
+from streamkit.state.map_cells import MapCells
 from streamkit.state.spec import StoreSpec
+from streamkit.state.value_cells import ValueCells
 from streamkit.state.values import ValueFormat
 
 PREFIXES = GroupPrefixes()
@@ -112,7 +114,7 @@ def test_a_value_that_would_not_be_read_back_is_not_frozen(
     cells = ValueCells(StoreSpec("counts", "value", value_type), ID, PREFIXES, rows)
     cells.put(b"a", wrong)
     with pytest.raises(EncodeError, match='store "counts" is not of the declared type') as caught:
-        cells.freeze({})
+        cells.freeze({}, {})
     assert caught.value.where == "key b'a'"
     maps = map_cells(rows, value_type=value_type)
     maps.put(b"a", "x", wrong)
@@ -126,10 +128,10 @@ def test_a_changed_value_is_frozen_once_under_its_state_key(counts: ValueCells, 
     counts.put(b"a", 2)
     counts.put(b"b", 3)
     frozen: dict[bytes, bytes | None] = {}
-    counts.freeze(frozen)
+    counts.freeze(frozen, {})
     assert list(frozen.items()) == [(state_key(b"b"), b"\x01\x03"), (state_key(b"a"), b"\x01\x02")]
     again: dict[bytes, bytes | None] = {}
-    counts.freeze(again)
+    counts.freeze(again, {})
     assert again == {}
     assert counts.get(b"b") == 3
     assert rows.asked == 0
@@ -152,7 +154,7 @@ def test_the_way_of_an_operator(counts: ValueCells, rows: DictRows) -> None:
         cache[key] = 1 if known is None else known + 1
         dirty[key] = None
     frozen: dict[bytes, bytes | None] = {}
-    counts.freeze(frozen)
+    counts.freeze(frozen, {})
     assert frozen == {state_key(b"a"): b"\x01\x09", state_key(b"b"): b"\x01\x01", state_key(b""): b"\x01\x01"}
     counts.evict()
     counts.forget()
@@ -174,7 +176,7 @@ def test_a_deleted_key_has_no_value_whatever_lies_below(
     assert counts.load(b"a") is None
     counts.evict()
     assert counts.load(b"a") is None
-    counts.freeze(rows.rows)
+    counts.freeze(rows.rows, {})
     assert rows.rows[state_key(b"a")] is None
     assert counts.get(b"a") is None
     counts.put(b"a", 1)
@@ -185,14 +187,14 @@ def test_a_falsy_value_is_a_value(rows: DictRows) -> None:
     cells = ValueCells(StoreSpec("counts", "value", str | bool | int), ID, PREFIXES, rows)
     for key, value in ((b"a", 0), (b"b", ""), (b"c", False)):
         cells.put(key, value)
-    cells.freeze(rows.rows)
+    cells.freeze(rows.rows, {})
     cells.evict()
     assert [cells.get(key) for key in (b"a", b"b")] == [0, ""]
 
 
 def test_eviction_keeps_what_only_the_cache_knows(counts: ValueCells, rows: DictRows) -> None:
     counts.put(b"old", 1)
-    counts.freeze(rows.rows)
+    counts.freeze(rows.rows, {})
     counts.put(b"new", 2)
     counts.evict()
     assert counts.cache == {b"new": 2}
@@ -203,7 +205,7 @@ def test_a_value_that_cannot_be_written_stops_the_span(counts: ValueCells, rows:
     counts.put(b"a", 1)
     counts.put(b"b", object())
     with pytest.raises(EncodeError, match='store "counts"'):
-        counts.freeze({})
+        counts.freeze({}, {})
     counts.forget()
     assert counts.get(b"b") is None
     assert not counts.is_dirty()

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from streamkit.errors import EncodeError, UserCodeError
-from streamkit.state.cells import WHOLE_ROWS_MAX, MapCells
+from streamkit.state.cells import WHOLE_ROWS_MAX
+from streamkit.state.map_cells import MapCells
 from tests.state.test_cells import DictRows, freeze, map_cells
 
 

@@ -28,16 +28,16 @@ def commit(state: TaskState) -> None:
 
 def test_a_frozen_span_holds_the_changes_of_all_stores() -> None:
     state = new_state()
-    state.value_cells(COUNTS).put(b"a", 1)
-    state.value_cells(NAMES).put(b"a", "x")
-    state.map_cells(DAYS).put(b"a", "monday", 1)
+    state.cells(COUNTS).put(b"a", 1)
+    state.cells(NAMES).put(b"a", "x")
+    state.cells(DAYS).put(b"a", "monday", 1)
     assert len(state.freeze()) == 3
     assert state.freeze() == {}
 
 
 def test_the_next_span_sees_a_frozen_one() -> None:
     state = new_state()
-    counts, days = state.value_cells(COUNTS), state.map_cells(DAYS)
+    counts, days = state.cells(COUNTS), state.cells(DAYS)
     counts.put(b"a", 1)
     days.put(b"a", "x", 1)
     commit(state)
@@ -62,7 +62,7 @@ def test_the_next_span_sees_a_frozen_one() -> None:
 
 def test_after_a_drop_only_committed_state_is_left() -> None:
     state = new_state()
-    counts, days = state.value_cells(COUNTS), state.map_cells(DAYS)
+    counts, days = state.cells(COUNTS), state.cells(DAYS)
     counts.put(b"a", 1)
     days.put(b"a", "x", 1)
     commit(state)
@@ -79,7 +79,7 @@ def test_after_a_drop_only_committed_state_is_left() -> None:
 
 def test_only_committed_rows_reach_the_store_and_with_their_offset() -> None:
     state = new_state()
-    counts = state.value_cells(COUNTS)
+    counts = state.cells(COUNTS)
     counts.put(b"a", 1)
     rows = state.freeze()
     rows[COMMIT_KEY] = b"record"
@@ -96,7 +96,7 @@ def test_only_committed_rows_reach_the_store_and_with_their_offset() -> None:
 
 def test_spans_are_committed_in_the_order_of_freezing() -> None:
     state = new_state()
-    counts = state.value_cells(COUNTS)
+    counts = state.cells(COUNTS)
     with pytest.raises(Bug, match="never frozen"):
         state.committed({}, 1)
     counts.put(b"a", 1)
@@ -113,14 +113,14 @@ def test_spans_are_committed_in_the_order_of_freezing() -> None:
 def test_pending_rows_are_due_after_a_while() -> None:
     state = new_state()
     assert not state.committed_rows.write_due(0.0)
-    state.value_cells(COUNTS).put(b"a", 1)
+    state.cells(COUNTS).put(b"a", 1)
     commit(state)
     assert not state.committed_rows.write_due(100.0)
     assert not state.committed_rows.write_due(100.9)
     assert state.committed_rows.write_due(101.0)
     state.write_pending()
     assert not state.committed_rows.write_due(102.0)
-    state.value_cells(COUNTS).put(b"a", 2)
+    state.cells(COUNTS).put(b"a", 2)
     commit(state)
     assert not state.committed_rows.write_due(200.0)
 
@@ -128,22 +128,22 @@ def test_pending_rows_are_due_after_a_while() -> None:
 def test_pending_rows_are_due_when_they_are_many_or_large() -> None:
     state = new_state()
     for number in range(PENDING_ROWS_MAX):
-        state.value_cells(COUNTS).put(b"%d" % number, 1)
+        state.cells(COUNTS).put(b"%d" % number, 1)
     commit(state)
     assert state.committed_rows.write_due(0.0)
     state.write_pending()
-    state.value_cells(NAMES).put(b"a", "x" * PENDING_BYTES_MAX)
+    state.cells(NAMES).put(b"a", "x" * PENDING_BYTES_MAX)
     commit(state)
     assert state.committed_rows.write_due(0.0)
     state.write_pending()
-    state.value_cells(NAMES).put(b"a", "x")
+    state.cells(NAMES).put(b"a", "x")
     commit(state)
     assert not state.committed_rows.write_due(0.0)
 
 
 def test_caches_can_be_emptied_while_a_span_is_open() -> None:
     state = new_state()
-    counts, days = state.value_cells(COUNTS), state.map_cells(DAYS)
+    counts, days = state.cells(COUNTS), state.cells(DAYS)
     for number in range(11):
         counts.put(b"%d" % number, number)
         days.put(b"k", str(number), number)
@@ -158,7 +158,7 @@ def test_caches_can_be_emptied_while_a_span_is_open() -> None:
 
 def test_restored_records_go_over_everything_committed_before() -> None:
     state = new_state()
-    counts = state.value_cells(COUNTS)
+    counts = state.cells(COUNTS)
     counts.put(b"a", 1)
     rows = state.freeze()
     state.committed(rows, 1)
@@ -176,9 +176,9 @@ def test_nothing_is_restored_under_an_open_span() -> None:
     for spec in (COUNTS, DAYS):
         state = new_state()
         if spec is COUNTS:
-            state.value_cells(COUNTS).put(b"a", 1)
+            state.cells(COUNTS).put(b"a", 1)
         else:
-            state.map_cells(DAYS).put(b"a", "x", 1)
+            state.cells(DAYS).put(b"a", "x", 1)
         with pytest.raises(Bug, match="open span"):
             state.restore({}, 1)
         state.freeze()
@@ -191,34 +191,36 @@ def test_nothing_is_restored_under_an_open_span() -> None:
 def test_closing_keeps_what_is_committed_and_nothing_else() -> None:
     stores = MemoryStores()
     state = new_state(stores)
-    state.value_cells(COUNTS).put(b"a", 1)
+    state.cells(COUNTS).put(b"a", 1)
     commit(state)
-    state.value_cells(COUNTS).put(b"a", 2)
+    state.cells(COUNTS).put(b"a", 2)
     state.freeze()
-    state.value_cells(COUNTS).put(b"b", 3)
+    state.cells(COUNTS).put(b"b", 3)
     state.close()
     again = new_state(stores)
-    counts = again.value_cells(COUNTS)
+    counts = again.cells(COUNTS)
     assert (again.changelog_offset, counts.get(b"a"), counts.get(b"b")) == (1, 1, None)
 
 
 def test_a_value_that_cannot_be_written_freezes_nothing() -> None:
     state = new_state()
-    state.value_cells(COUNTS).put(b"a", 1)
-    state.value_cells(NAMES).put(b"a", object())
+    state.cells(COUNTS).put(b"a", 1)
+    state.cells(NAMES).put(b"a", object())
     with pytest.raises(EncodeError):
         state.freeze()
     state.drop()
-    assert state.value_cells(COUNTS).get(b"a") is None
+    assert state.cells(COUNTS).get(b"a") is None
     assert state.freeze() == {}
 
 
 def test_cells_are_asked_for_by_what_was_declared() -> None:
     state = new_state()
     with pytest.raises(Bug, match='no value store "days"'):
-        state.value_cells(DAYS)
+        state.cells(StoreSpec("days", "value", int))
     with pytest.raises(Bug, match='no map store "counts"'):
-        state.map_cells(COUNTS)
+        state.cells(StoreSpec("counts", "map", int, str))
+    with pytest.raises(Bug, match='"rows" is of kind "table", and nobody keeps such state'):
+        TaskState(MemoryStores().open("x"), [StoreSpec("rows", "table", int)])
     with pytest.raises(InvalidPipeline):
         TaskState(MemoryStores().open("x"), [COUNTS, COUNTS])
 
@@ -261,8 +263,8 @@ class StateMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.state = new_state(self.stores)
-        self.values = self.state.value_cells(COUNTS)
-        self.maps = self.state.map_cells(DAYS)
+        self.values = self.state.cells(COUNTS)
+        self.maps = self.state.cells(DAYS)
 
     def process(self, actions: Actions) -> None:
         for name, key, map_key, number in actions:

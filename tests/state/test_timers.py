@@ -12,7 +12,7 @@ from tests.state.alarms import COUNTS, EVENT, MIB, PROCESSING, commit, new_state
 
 @pytest.fixture
 def cells() -> TimerCells:
-    return new_state().timer_cells(EVENT)
+    return new_state().cells(EVENT)
 
 
 @pytest.fixture
@@ -85,21 +85,21 @@ def test_negative_times_come_before_positive_ones_also_from_the_store(tiny: None
     state = new_state()
     times = [MAX_TIME, 256, 1, 0, -1, -256, MIN_TIME]
     for time in times:
-        state.timer_cells(EVENT).add(b"k", time)
+        state.cells(EVENT).add(b"k", time)
     commit(state)
     state.write_pending()
     state.drop()
-    assert [timer.time for timer in pop_all(state.timer_cells(EVENT))] == sorted(times)
+    assert [timer.time for timer in pop_all(state.cells(EVENT))] == sorted(times)
 
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\xff" * 3, b"k" * 127, b"k" * 128, b"k" * 20_000])
 @pytest.mark.parametrize("namespace", [b"", b"\x00", b"\xff" * 16])
 def test_keys_and_namespaces_come_back_as_they_were(key: bytes, namespace: bytes) -> None:
     state = new_state()
-    state.timer_cells(EVENT).add(key, 10, namespace)
+    state.cells(EVENT).add(key, 10, namespace)
     commit(state)
     state.drop()
-    assert pop_all(state.timer_cells(EVENT)) == [StoredTimer(key, 10, namespace)]
+    assert pop_all(state.cells(EVENT)) == [StoredTimer(key, 10, namespace)]
 
 
 def test_a_key_and_its_namespace_never_look_like_another_pair(cells: TimerCells) -> None:
@@ -111,7 +111,7 @@ def test_a_key_and_its_namespace_never_look_like_another_pair(cells: TimerCells)
 
 def test_only_what_changed_is_frozen_and_a_fired_timer_leaves_a_tombstone() -> None:
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     assert cells.pop_due(0) is None  # from now on all is in memory
     cells.add(b"k", 10)
     cells.add(b"k", 20)
@@ -126,11 +126,11 @@ def test_only_what_changed_is_frozen_and_a_fired_timer_leaves_a_tombstone() -> N
 
 def test_the_timers_of_two_clocks_do_not_mix_with_each_other_or_with_state(tiny: None) -> None:
     state = new_state()
-    event, processing = state.timer_cells(EVENT), state.timer_cells(PROCESSING)
+    event, processing = state.cells(EVENT), state.cells(PROCESSING)
     for time in range(6):
         event.add(b"e", time)
         processing.add(b"p", time)
-        state.value_cells(COUNTS).put(b"%d" % time, time)
+        state.cells(COUNTS).put(b"%d" % time, time)
     rows = state.freeze()
     rows[COMMIT_KEY] = b"record"
     state.committed(rows, 1)
@@ -138,12 +138,12 @@ def test_the_timers_of_two_clocks_do_not_mix_with_each_other_or_with_state(tiny:
     state.drop()
     assert pop_all(event) == [StoredTimer(b"e", time, b"") for time in range(6)]
     assert pop_all(processing) == [StoredTimer(b"p", time, b"") for time in range(6)]
-    assert state.value_cells(COUNTS).get(b"3") == 3
+    assert state.cells(COUNTS).get(b"3") == 3
 
 
 def test_a_look_behind_the_horizon_brings_no_more_of_an_open_span_into_memory_than_fits(tiny: None) -> None:
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     for time in range(0, 500, 100):
         cells.add(b"stored", time)
     commit(state)
@@ -164,7 +164,7 @@ def test_a_first_look_at_many_timers_of_one_span_keeps_the_next_ones_only(
     tiny: None, *, is_committed: bool
 ) -> None:
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     for time in range(9):
         cells.add(b"k", time)
     assert cells.pop_due(0) == StoredTimer(b"k", 0, b"")
@@ -176,7 +176,7 @@ def test_a_first_look_at_many_timers_of_one_span_keeps_the_next_ones_only(
 
 def test_a_dropped_span_brings_back_what_fired_and_forgets_what_was_set() -> None:
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     cells.add(b"k", 10)
     commit(state)
     assert len(pop_all(cells)) == 1
@@ -190,7 +190,7 @@ def test_a_dropped_span_brings_back_what_fired_and_forgets_what_was_set() -> Non
 
 def test_a_timer_that_fires_in_one_span_stays_fired_in_the_next(tiny: None) -> None:
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     for time in range(10):
         cells.add(b"k", time)
     commit(state)
@@ -205,7 +205,7 @@ def test_a_timer_that_fires_in_one_span_stays_fired_in_the_next(tiny: None) -> N
 
 def test_a_timer_beyond_the_horizon_can_be_removed_unseen(tiny: None) -> None:
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     for time in range(10):
         cells.add(b"k", time)
     commit(state)
@@ -219,7 +219,7 @@ def test_a_timer_beyond_the_horizon_can_be_removed_unseen(tiny: None) -> None:
 def test_setting_and_cancelling_for_ever_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NEAR_MAX", 100)
     state = new_state()
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     cells.add(b"last", MAX_TIME)
     assert cells.pop_due(0) is None
     for time in range(10_000):
@@ -233,7 +233,7 @@ def test_setting_and_cancelling_for_ever_does_not_fill_the_memory(monkeypatch: p
 
 def test_very_many_timers_are_not_all_in_memory(tmp_path: Path) -> None:
     state = new_state(RocksStores(tmp_path, 8 * MIB, 8 * MIB))
-    cells = state.timer_cells(EVENT)
+    cells = state.cells(EVENT)
     assert cells.pop_due(MAX_TIME) is None
     count, at_once = 120_000, 20_000
     for first in range(0, count, at_once):

@@ -57,7 +57,7 @@ class TimersMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.state = new_state(self.stores)
-        self.cells = [self.state.timer_cells(spec) for spec in STEPS]
+        self.cells = [self.state.cells(spec) for spec in STEPS]
         self.go_back()
 
     def go_back(self) -> None:

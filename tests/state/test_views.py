@@ -38,9 +38,7 @@ class Bound:
         self.by_day: MapState[int, list[str]] = self.bind(declared, specs, "by_day")
 
     def bind(self, declared: dict[str, Declaration], specs: dict[str, Any], name: str) -> Any:
-        spec = specs[name]
-        cells = self.state.value_cells(spec) if spec.kind == "value" else self.state.map_cells(spec)
-        return declared[name].bind(cells, self.current)
+        return declared[name].bind(self.state.cells(specs[name]), self.current)
 
     def commit(self) -> None:
         self.state.committed(self.state.freeze(), self.state.changelog_offset + 1)

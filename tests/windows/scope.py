@@ -5,11 +5,8 @@ from itertools import islice
 from typing import Any
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
-from streamkit.model.keys import GroupPrefixes
 from streamkit.operators.fused import named
 from streamkit.operators.step import MAIN, Fire, Push, Step
-from streamkit.state.cells import ValueCells
-from streamkit.state.keys import store_id
 from streamkit.state.spec import StoreSpec
 from streamkit.state.timers import TimerCells
 from streamkit.windows.late import LATE
@@ -57,20 +54,15 @@ class WindowScope(FakeScope):
         self.counts: Counter[str] = Counter()
         self.all_timers: list[ScopeTimers] = []
         self.is_firing = False
-        self._group_prefixes = GroupPrefixes()
 
     def restarted(self) -> "WindowScope":
         """What a new task finds: the rows that were committed, and time where it stood."""
         return WindowScope(self.timed_rows, self.watermark, self.wall_ms)
 
-    def window_cells(self, spec: StoreSpec) -> ValueCells:
-        assert spec.kind == "window"
-        return self.value_cells(spec)
-
     def timers(self, spec: StoreSpec, fire: Fire) -> ScopeTimers:
         assert spec.kind in ("event_timers", "processing_timers")
         assert fire.__name__ == "fire"
-        cells = TimerCells(spec, store_id(spec.name), self._group_prefixes, self.timed_rows)
+        cells: TimerCells = self.cells(spec)
         made = ScopeTimers(cells, named(fire), self, is_event=spec.kind == "event_timers")
         self.all_timers.insert(0, made)
         return made
@@ -100,20 +92,9 @@ class WindowScope(FakeScope):
             timers.fire(*timer)
         self.is_firing = False
 
-    def end_span(self) -> None:
-        super().end_span()
-        frozen: dict[bytes, bytes | None] = {}
-        for timers in self.all_timers:
-            timers.cells.freeze(frozen)
-        for key, data in frozen.items():
-            if data is None:
-                self.rows.pop(key, None)
-            else:
-                self.rows[key] = data
-
     def evict(self) -> None:
         """Leave nothing in the caches but what the open span has changed."""
-        for cells in self._values.values():
+        for cells in self._cells.values():
             cells.evict()
 
 

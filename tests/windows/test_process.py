@@ -6,6 +6,7 @@ from streamkit.errors import InvalidPipeline, Misconfigured
 from streamkit.model.duration import milliseconds
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import count
+from streamkit.operators.process import Context, Operator, OperatorProcessor, ProcessStep
 from streamkit.state.views import map_of, value
 from streamkit.windows import (
     CountEvictor,
@@ -22,7 +23,7 @@ from streamkit.windows import (
 from streamkit.windows.definition import windowing
 from streamkit.windows.process import emitted_type, require_process
 from streamkit.windows.step import WindowStep
-from tests.windows.scope import Task
+from tests.windows.scope import Task, WindowScope
 
 TEN = tumbling(milliseconds(10))
 
@@ -164,6 +165,17 @@ def test_windows_that_become_one_another_have_no_state_of_their_own() -> None:
     require_process(Report(), TEN)
     with pytest.raises(InvalidPipeline, match="process\\(\\) takes a WindowProcess"):
         require_process(Report, TEN)
+
+
+def test_state_of_a_window_is_refused_where_there_is_no_window() -> None:
+    class Stray(Operator[str, int, int]):
+        count = window_value(int, 0)
+
+        def on_record(self, value: int, ctx: Context[str, int]) -> None:
+            """Never reached."""
+
+    with pytest.raises(InvalidPipeline, match="where there is no window"):
+        ProcessStep("stray", OperatorProcessor(Stray())).bind(lambda *_: None, WindowScope())
 
 
 def test_a_default_of_another_type_is_refused() -> None:
