@@ -22,7 +22,7 @@ from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator, Timer
 from streamkit.operators.side import Side, side
 from streamkit.serving import run, serve
-from streamkit.state.views import MapState, ValueState, map_of, value
+from streamkit.state.views import ListState, MapState, ValueState, list_of, map_of, value
 from streamkit.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -67,6 +67,7 @@ __all__ = [
     "EventTimeTrigger",
     "Evictor",
     "Keyed",
+    "ListState",
     "MapState",
     "Operator",
     "Pipeline",
@@ -97,6 +98,7 @@ __all__ = [
     "hopping",
     "hours",
     "ingestion_time",
+    "list_of",
     "map_of",
     "milliseconds",
     "minutes",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from streamkit.errors import Bug
 from streamkit.state.cells import Cells
+from streamkit.state.list_cells import ListCells
 from streamkit.state.map_cells import MapCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.timers import TimerCells
@@ -17,6 +18,7 @@ KINDS: Mapping[str, type[Cells]] = {
     "value": ValueCells,
     "window": WindowCells,
     "map": MapCells,
+    "list": ListCells,
     "event_timers": TimerCells,
     "processing_timers": TimerCells,
 }

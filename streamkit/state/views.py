@@ -1,20 +1,22 @@
-"""Views: state as a user sees it, one value or one map, always that of the record's key.
+"""Views: state as a user sees it, one value, map or list, always that of the record's key.
 
 They are declared as attributes of an operator class, and bound to the cells of a task when the task starts:
 
     class Visits:
         count = value(int, 0)
         seen = map_of(str, float)
+        latest = list_of(str)
 
 None means absent everywhere. A list, dict or struct that was changed in place must be set again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
 
 from streamkit.errors import Bug, InvalidPipeline, Misconfigured
+from streamkit.state.list_cells import ListCells
 from streamkit.state.map_cells import MapCells
 from streamkit.state.spec import StoreSpec
 from streamkit.state.value_cells import ValueCells
@@ -49,7 +51,7 @@ class CurrentKey:
 
 
 class Declaration:
-    """A piece of state as a user declares it: what `ValueState` and `MapState` have in common."""
+    """A piece of state as a user declares it: what `ValueState`, `MapState` and `ListState` have in common."""
 
     __slots__ = ("_current", "_draft")
 
@@ -204,6 +206,60 @@ class MapState(Declaration, Generic[K, V]):
         return self.get(map_key) is not None
 
 
+class ListState(Declaration, Generic[V]):
+    """One list for the key of the record in hand; each element is stored on its own, so adding to a long list is cheap.
+
+    As declared it belongs to no task, and every use of it raises Misconfigured.
+    """
+
+    __slots__ = ("_cells",)
+
+    _cells: ListCells
+
+    def bind(self, cells: ListCells, current: CurrentKey) -> "ListState[V]":
+        """This state in one task: the list of whatever key `current` holds when it is used."""
+        bound: ListState[V] = ListState(self._draft)
+        bound._current = current
+        bound._cells = cells
+        return bound
+
+    def add(self, new: V) -> None:
+        """Append one element; the others are not read."""
+        key = self._current.key
+        self._cells.add(key, new)
+
+    def extend(self, new: Iterable[V]) -> None:
+        """Append these elements, in their order."""
+        key = self._current.key
+        self._cells.extend(key, new)
+
+    def get(self) -> list[V]:
+        """All elements in the order in which they were added, in a list of their own; walk a long one instead."""
+        return list(self)
+
+    def replace(self, new: Iterable[V]) -> None:
+        """Have these elements and no others; each of them is written again."""
+        key = self._current.key
+        self._cells.replace(key, new)
+
+    def clear(self) -> None:
+        """Remove every element."""
+        key = self._current.key
+        self._cells.clear(key)
+
+    def __iter__(self) -> Iterator[V]:
+        """The elements in the order in which they were added, as they are at this moment.
+
+        A long list is read as it is walked. The list may change meanwhile, and the walk does not: it shows what was there.
+        """
+        key = self._current.key
+        return self._cells.elements(key)
+
+    def __len__(self) -> int:
+        key = self._current.key
+        return self._cells.length(key)
+
+
 @overload
 def value(
     value_type: type[V],
@@ -265,6 +321,20 @@ def map_of(
     write. `name`, `version` and `upcasters` are those of `value`.
     """
     return MapState(StoreSpec(name or "", "map", value_type, key_type, version, upcasters or {}))
+
+
+def list_of(
+    value_type: type[V],
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasters: Upcasters | None = None,
+) -> ListState[V]:
+    """Declare one list per key.
+
+    `value_type` is that of an element. `name`, `version` and `upcasters` are those of `value`.
+    """
+    return ListState(StoreSpec(name or "", "list", value_type, version=version, upcasters=upcasters or {}))
 
 
 def _default_maker(draft: StoreSpec, default: Any) -> Callable[[], Any]:

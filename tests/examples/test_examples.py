@@ -52,6 +52,7 @@ PRINTED = {
     "19_custom_trigger": ["early: [1400]", "final: [2100]"],
     "20_evictor": ["metres per second: [20, 45, 60, 70]"],
     "21_side_output": ["totals: [600, 2000, 1300]", "alerts: [('4711', 1300)]"],
+    "22_list_state": ["p1: Bremen -> Kassel -> Ulm"],
 }
 
 

@@ -19,6 +19,7 @@ KEYS = 20_000
 COUNTS = StoreSpec("counts", "value", int)
 TEXTS = StoreSpec("texts", "value", str)
 MAPS = StoreSpec("maps", "map", int, str)
+LISTS = StoreSpec("lists", "list", int)
 ALARMS = StoreSpec("alarms", "event_timers", int)
 
 
@@ -72,15 +73,23 @@ def entries(state: TaskState, key: bytes, number: int) -> None:
     state.cells(MAPS).put(key[:-1], key[-1:].decode(), number + 1000)
 
 
+def element(state: TaskState, key: bytes, number: int) -> None:
+    state.cells(LISTS).add(key, number + 1000)
+
+
+def elements(state: TaskState, key: bytes, number: int) -> None:
+    state.cells(LISTS).add(key[:-1], number + 1000)
+
+
 def alarm(state: TaskState, key: bytes, number: int) -> None:
     state.cells(ALARMS).add(key, number)
 
 
-@pytest.mark.parametrize("fill", [count, text, entry, entries, alarm])
+@pytest.mark.parametrize("fill", [count, text, entry, entries, element, elements, alarm])
 def test_what_caches_say_that_they_take_is_about_what_they_take(
     fill: Callable[[TaskState, bytes, int], None],
 ) -> None:
-    state = TaskState(MemoryStores().open("task"), [COUNTS, TEXTS, MAPS, ALARMS])
+    state = TaskState(MemoryStores().open("task"), [COUNTS, TEXTS, MAPS, LISTS, ALARMS])
     state.cells(ALARMS).pop_due(0)  # or they would not be kept in memory at all
     gc.collect()
     tracemalloc.start()

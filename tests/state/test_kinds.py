@@ -5,6 +5,7 @@ import pytest
 from streamkit.codec.naming import type_name
 from streamkit.errors import Bug, EncodeError
 from streamkit.state.kinds import KINDS, as_frozen, cells_class
+from streamkit.state.list_cells import ListCells
 from streamkit.state.map_cells import MapCells
 from streamkit.state.memory import MemoryStores
 from streamkit.state.spec import StoreSpec
@@ -28,13 +29,15 @@ def change(cells: Any, key: bytes) -> None:
             cells.put(key, 1)
         case MapCells():
             cells.put(key, "entry", 1)
+        case ListCells():
+            cells.add(key, 1)
         case TimerCells():
             cells.add(key, 1)
 
 
 def test_the_names_of_kinds_stay_what_they_are() -> None:
     """They stand in the fingerprints of running pipelines."""
-    assert set(KINDS) >= {"value", "window", "map", "event_timers", "processing_timers"}
+    assert set(KINDS) >= {"value", "window", "map", "list", "event_timers", "processing_timers"}
 
 
 def test_a_kind_that_nobody_keeps_is_refused() -> None:

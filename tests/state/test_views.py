@@ -6,7 +6,16 @@ import pytest
 from streamkit.errors import InvalidPipeline, Misconfigured
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
-from streamkit.state.views import CurrentKey, Declaration, MapState, ValueState, map_of, value
+from streamkit.state.views import (
+    CurrentKey,
+    Declaration,
+    ListState,
+    MapState,
+    ValueState,
+    list_of,
+    map_of,
+    value,
+)
 
 
 class Basket(msgspec.Struct):
@@ -20,6 +29,7 @@ class Visits:
     numbers = value(list[int], [])
     seen = map_of(str, float)
     by_day = map_of(int, list[str])
+    pages = list_of(str)
 
 
 class Bound:
@@ -36,6 +46,7 @@ class Bound:
         self.numbers: ValueState[list[int]] = self.bind(declared, specs, "numbers")
         self.seen: MapState[str, float] = self.bind(declared, specs, "seen")
         self.by_day: MapState[int, list[str]] = self.bind(declared, specs, "by_day")
+        self.pages: ListState[str] = self.bind(declared, specs, "pages")
 
     def bind(self, declared: dict[str, Declaration], specs: dict[str, Any], name: str) -> Any:
         return declared[name].bind(self.state.cells(specs[name]), self.current)
@@ -57,6 +68,7 @@ def test_types_are_inferred() -> None:
     assert_type(Visits.last, ValueState[str | None])
     assert_type(Visits.numbers, ValueState[list[int]])
     assert_type(Visits.seen, MapState[str, float])
+    assert_type(Visits.pages, ListState[str])
 
     def never(visits: Visits) -> None:
         assert_type(visits.count.get(), int)
@@ -64,6 +76,7 @@ def test_types_are_inferred() -> None:
         assert_type(visits.seen.get("a"), float | None)
         assert_type(visits.seen.get("a", "none"), float | str)
         assert_type(visits.seen["a"], float)
+        assert_type(visits.pages.get(), list[str])
 
 
 def test_a_store_is_named_for_its_step_and_attribute_unless_it_has_a_name() -> None:
@@ -72,6 +85,8 @@ def test_a_store_is_named_for_its_step_and_attribute_unless_it_has_a_name() -> N
     spec = map_of(str, int, version=2, upcasters={1: int}).spec("visits", "by")
     assert (spec.kind, spec.map_key_type, spec.value_type, spec.version) == ("map", str, int, 2)
     assert spec.upcasters == {1: int}
+    spec = list_of(str, name="kept", version=2, upcasters={1: str}).spec("visits", "by")
+    assert (spec.name, spec.kind, spec.value_type, spec.version) == ("kept", "list", str, 2)
 
 
 def test_a_value_belongs_to_the_key_in_hand(bound: Bound) -> None:
@@ -190,6 +205,36 @@ def test_maps_of_two_keys_are_two_maps(bound: Bound) -> None:
     assert list(bound.seen.items()) == [("a", 1.0)]
 
 
+def test_a_list_keeps_its_elements_in_the_order_of_adding(bound: Bound) -> None:
+    bound.pages.add("b")
+    bound.pages.extend(["a", "b"])
+    bound.commit()
+    bound.pages.add("c")
+    assert (bound.pages.get(), len(bound.pages), bool(bound.pages)) == (["b", "a", "b", "c"], 4, True)
+    bound.pages.replace(page for page in bound.pages if page != "b")
+    bound.commit()
+    assert list(bound.pages) == ["a", "c"]
+    bound.current.key = b"ben"
+    assert (bound.pages.get(), len(bound.pages), bool(bound.pages)) == ([], 0, False)
+    bound.current.key = b"anna"
+    bound.pages.clear()
+    bound.commit()
+    assert bound.pages.get() == []
+
+
+def test_a_list_that_was_read_is_the_readers_own(bound: Bound) -> None:
+    bound.pages.add("a")
+    bound.pages.get().append("lost")
+    assert bound.pages.get() == ["a"]
+
+
+def test_a_list_may_change_while_it_is_walked(bound: Bound) -> None:
+    bound.pages.extend("abc")
+    for page in bound.pages:
+        bound.pages.add(page.upper())
+    assert bound.pages.get() == ["a", "b", "c", "A", "B", "C"]
+
+
 def test_what_is_only_declared_cannot_be_used() -> None:
     uses = (
         Visits.count.get,
@@ -204,6 +249,12 @@ def test_what_is_only_declared_cannot_be_used() -> None:
         lambda: list(Visits.seen.items()),
         Visits.seen.keys,
         Visits.seen.clear,
+        lambda: Visits.pages.add("a"),
+        lambda: Visits.pages.extend(["a"]),
+        Visits.pages.get,
+        lambda: Visits.pages.replace([]),
+        Visits.pages.clear,
+        lambda: len(Visits.pages),
     )
     for use in uses:
         with pytest.raises(Misconfigured, match="no record in hand") as caught:
