@@ -191,10 +191,8 @@ class ListCells(Cells):
         def has(number: int) -> bool:
             return find(prefix + number.to_bytes(NUMBER_BYTES, "big")) is not None
 
-        known, above = (
-            0,
-            0,
-        )  # so many rows there are at least; this one is not there, once the first loop has ended
+        # At least `known` rows are there; once the first loop has ended, number `above` is not.
+        known = above = 0
         while has(above):
             known, above = above + 1, 2 * above + 1
         while known < above:
