@@ -88,6 +88,13 @@ class Failures:
             self._letters.of_stretch(task.id, partition, stretch, reason)
         return Verdict.SET_ASIDE
 
+    def judge_lie(self, task: Task) -> Verdict:
+        """Decide about a slice in which a record stops and some offset is wrong: nobody can say where the task would go on.
+
+        The careful run takes what lies for what cannot be read.
+        """
+        return _run_again(task)
+
     def judge_held(self, task: Task, key: bytes | None, cause: BaseException) -> Verdict:
         """Decide about a result that was held back until the end of the span and then could not be sent on."""
         reason = reason_of(_step(cause), cause)

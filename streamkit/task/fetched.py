@@ -2,11 +2,15 @@
 
 Anybody who may write to a source may write what the log's parser refuses, and that shows only when records are taken out.
 From there on the batch is read carefully: records as far as they can be read, and what cannot be read as `Unreadable`.
+
+A record may also name an offset that is not its own, and positions are made of offsets. So each slice is looked at where it
+ends: it must lie between the position and the record behind it. What is in between matters once a record fails or has to
+wait there; then all of the slice is looked at, once.
 """
 
 from collections.abc import Iterator
 from itertools import chain as join
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 
 from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 
@@ -19,28 +23,53 @@ class FetchedRecords:
         self._end = end
         self._records: Iterator[LogRecord] | None = None
         self._careful: Iterator[LogRecord | Unreadable] | None = None
+        # The record behind the last slice, if there is one; and that slice, until somebody has asked whether it lies.
+        self._ahead: list[LogRecord] = []
+        self._unproven: list[LogRecord] = []
         self.unreadable: Unreadable | None = None
         self.is_done = False
 
-    def take(self, limit: int, position: int) -> list[LogRecord]:
-        """The next records, those from `position` on; fewer than `limit` at the end, or before what cannot be read."""
+    def take(self, limit: int, position: int, *, is_each_proven: bool = False) -> list[LogRecord]:
+        """The next records, those from `position` on; fewer than `limit` at the end, or before what cannot be read.
+
+        With `is_each_proven` the offset of each of them is its own, else `lies` tells.
+        """
         if self._careful is not None:
             return self._take_carefully(limit)
         position, again = max(position, self._batch.first_offset), self._batch.again
         try:
             if self._records is None:
                 self._records = self._opened()
-            records = list(islice(self._records, limit))
+            records = self._ahead
+            records.extend(islice(self._records, limit + 1 - len(records)))
+            self._ahead = records[limit:]
+            del records[limit:]
         except Exception:
             if again is None:
                 raise
         else:
-            if again is None or _is_plausible(records, position, self._end):
+            if again is None or self._is_plausible(records, position, is_each=is_each_proven):
+                self._unproven = records
                 self.is_done = len(records) < limit
                 return records
         end = self._end
         self._careful = takewhile(lambda found: found.offset < end, again(position))
         return self._take_carefully(limit)
+
+    def lies(self) -> bool:
+        """Whether some record of the last slice names an offset that cannot be its own."""
+        taken, self._unproven = self._unproven, []
+        return self._batch.again is not None and self._careful is None and not _is_rising(taken)
+
+    def _is_plausible(self, records: list[LogRecord], position: int, *, is_each: bool) -> bool:
+        """Whether the offsets of a slice can be right, as positions are made of them; looks at its ends only, or at each."""
+        if not records:
+            return True
+        first, last = records[0].offset, records[-1].offset
+        end = min(self._end, self._ahead[0].offset) if self._ahead else self._end
+        if not (position <= first and last < end and last - first >= len(records) - 1):
+            return False
+        return not is_each or _is_rising(records)
 
     def _opened(self) -> Iterator[LogRecord]:
         end, records = self._end, _from_offset(self._batch)
@@ -60,12 +89,8 @@ class FetchedRecords:
         return records
 
 
-def _is_plausible(records: list[LogRecord], position: int, end: int) -> bool:
-    """Whether the offsets of a slice can be right, as positions are made of them; looks at its ends only."""
-    if not records:
-        return True
-    first, last = records[0].offset, records[-1].offset
-    return position <= first and last < end and last - first >= len(records) - 1
+def _is_rising(records: list[LogRecord]) -> bool:
+    return all(before.offset < after.offset for before, after in pairwise(records))
 
 
 def _from_offset(batch: FetchedBatch) -> Iterator[LogRecord]:

@@ -122,7 +122,9 @@ class FetchedIntake(Intake):
         if not records:
             if self._fetched.unreadable is not None:
                 return self._set_stretch_aside(self._fetched.unreadable, failures)
-            records = self._fetched.take(limit, self.task.positions.read(self.partition))
+            task, partition = self.task, self.partition
+            is_one_by_one = task.careful is not None or bool(task.book.records.get(partition))
+            records = self._fetched.take(limit, task.positions.read(partition), is_each_proven=is_one_by_one)
             is_last = self._fetched.is_done
         self.slice_size = len(records)
         if not records:
@@ -146,8 +148,12 @@ class FetchedIntake(Intake):
         try:
             self._run(records)
         except RecordFailed as failed:
+            if self._fetched.lies():
+                return failures.judge_lie(self.task)
             return self._judge(failed, records, failures)
         except Paused as paused:
+            if self._fetched.lies():
+                return failures.judge_lie(self.task)
             self._pause(paused.record.offset, records)
             return None
         if is_last:

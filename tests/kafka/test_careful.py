@@ -94,6 +94,37 @@ def test_records_that_claim_to_lie_before_their_batch_are_taken_for_read() -> No
     assert fetched.next_offset == 12
 
 
+@pytest.mark.parametrize("limit", range(1, 6))
+@pytest.mark.parametrize("delta", [1, 2, 3, 2**40])
+def test_a_slice_never_ends_at_the_offset_of_a_later_record(limit: int, delta: int) -> None:
+    others = [batch(4, [b"c", b"d"]), batch(6, [b"e"])]
+    data = batch(0, [b"0", b"1"]) + made(record(b"a"), record(b"liar", 1 + delta), base=2) + b"".join(others)
+    read, _ = walk(Chunk(PLACE, 0, data).take(ALL), limit)
+    assert [each.value for each in read if each.value != b"liar"] == [b"0", b"1", b"a", b"c", b"d", b"e"]
+
+
+def test_a_batch_that_claims_to_end_before_its_records_moves_no_position_behind_that_end() -> None:
+    data = made(record(b"a"), record(b"b", 1), record(b"c", 2), record(b"d", 3), base=3, last=0)
+    read, (stretch,) = walk(Chunk(PLACE, 3, data).take(ALL))
+    assert [each.value for each in read] == [b"a"]
+    assert (stretch.offset, stretch.next_offset) == (3, 4)
+
+
+def test_a_record_that_lies_between_others_is_found_when_it_is_asked_for_or_looked_for() -> None:
+    data = batch(0, [b"a"]) + made(record(b"liar", 5), base=1) + batch(2, [b"b", b"c"])
+    records = FetchedRecords(Chunk(PLACE, 0, data).take(ALL), 4)
+    assert [each.value for each in records.take(4, 0)] == [b"a", b"liar", b"b", b"c"]
+    assert records.lies()
+    assert not records.lies()
+    careful = FetchedRecords(Chunk(PLACE, 0, data).take(ALL), 4)
+    assert [each.value for each in careful.take(4, 0, is_each_proven=True)] == [b"a"]
+    assert careful.unreadable is not None
+    assert (careful.unreadable.offset, careful.unreadable.next_offset) == (1, 2)
+    honest = FetchedRecords(Chunk(PLACE, 0, batch(0, [b"a", b"b"])).take(ALL), 2)
+    assert len(honest.take(2, 0)) == 2
+    assert not honest.lies()
+
+
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1])
 def test_a_count_that_lies_is_found_out(count: int) -> None:
     read, stretches = walk(Chunk(PLACE, 0, made(record(b"a"), record(b"b", 1), count=count)).take(ALL))

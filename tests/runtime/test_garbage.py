@@ -159,6 +159,32 @@ def test_a_record_that_lies_about_its_length_takes_only_the_rest_of_its_batch(
         assert headers_of(letter)["offset"] == "3"
 
 
+@pytest.mark.parametrize("at", [2, 250])
+@pytest.mark.parametrize("delta", [1, 2, 20, -1])
+@pytest.mark.parametrize("bad", [b"\xff fails", b"does not fail"])
+def test_a_record_that_names_the_offset_of_another_takes_no_other_record_along(
+    garbled: Callable[..., None], at: int, delta: int, bad: bytes
+) -> None:
+    def lying(value: bytes, offset: int) -> bytes:
+        return made(record(value, delta), base=offset) if value == bad else plain(value, offset)
+
+    garbled(lying)
+    words = [b"%d" % number for number in range(300)]
+    with Harness(echo(), workers=0, partitions=1) as harness:
+        for word in (*words[:at], bad, *words[at:]):
+            harness.send_bytes("words", word)
+        harness.scale(1)
+        harness.run()
+        seen, letters = harness.read(SEEN), harness.dead_letters()
+        assert [word for word in seen if word != "does not fail"] == [word.decode() for word in words]
+        assert seen.count("does not fail") + len(letters) == 1
+        assert [headers_of(letter)["offset"] for letter in letters] in ([], [str(at)])
+        harness.crash(0)
+        harness.restart(0)
+        harness.run()
+        assert harness.read(SEEN) == []
+
+
 def test_a_shuffle_that_cannot_be_read_stops_the_worker(garbled: Callable[..., None]) -> None:
     pipeline = sk.pipeline("counted")
     pipeline.read(WORDS).key_by(lambda word: word, name="by_word").count().write(sk.topic("counts", int))
