@@ -2,7 +2,7 @@
 
 from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.pulse import is_at_rest
-from streamkit.task.task import Life
+from streamkit.task.task import Life, Task
 from streamkit.testing.memory.groups import Group
 
 
@@ -17,6 +17,13 @@ def is_calm(loop: WorkerLoop, group: Group) -> bool:
         and not task.moved
         and task.span == task.committed_span
         and is_at_rest(task)
+        and not waits_for_strangers(task)
         and all(group.positions.get(at) == offset for at, offset in task.committed.items())
         for task in roster.tasks.values()
     )
+
+
+def waits_for_strangers(task: Task) -> bool:
+    """Whether event time waits for channels that no task may have: the cluster is being asked about them."""
+    writers = task.rules.writers
+    return any(len(found.watermarks) > writers.count(topic) for topic, found in task.clock.channels.items())

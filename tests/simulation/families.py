@@ -23,6 +23,8 @@ class Family(IntEnum):
     REFUSING = 6_000_000
     # Sources that get more partitions.
     GROWING = 7_000_000
+    # Somebody with nothing but WRITE writes garbage; functions work in place and raise.
+    HOSTILE = 8_000_000
 
 
 def family_of(seed: int) -> Family:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from streamkit.state.keys import COMMIT_KEY
 from streamkit.testing.memory.network import Fate
+from tests.simulation.forging import forge
 from tests.simulation.network import Trap
 from tests.simulation.scenario import Action, ClockStep, stream
 from tests.simulation.world import Worker, World
@@ -18,6 +19,7 @@ class Nemesis:
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = stream(world.scenario.seed, "nemesis at work")
+        self._strange = stream(world.scenario.seed, "forging")
         self._timers: list[asyncio.TimerHandle] = []
 
     async def run(self) -> None:
@@ -157,6 +159,9 @@ class Nemesis:
             self._world.trace.count("forgotten transaction")
         if self._chance.random() < of_killing:
             self._kill(action, worker)
+
+    def _forge(self, action: Action, worker: Worker) -> None:  # noqa: ARG002 - a stranger does it
+        forge(self._world, self._strange)
 
     def _compact(self, action: Action, worker: Worker) -> None:  # noqa: ARG002 - the broker does it
         """The log cleaner passes over all changelogs."""

@@ -12,8 +12,10 @@ from streamkit.model.ids import TopicPartition
 from streamkit.testing.memory import MemoryLog
 from streamkit.testing.memory.batch import MemoryBatch
 from streamkit.testing.memory.network import Fate, SeededNetwork
+from streamkit.testing.memory.reader import MemoryReader
 from streamkit.testing.memory.transactions import Transactions
 from streamkit.testing.memory.writer import MemoryWriter
+from tests.simulation.garbage import Garbage, GarbledReader
 
 R = TypeVar("R")
 
@@ -134,11 +136,20 @@ class SmallBatchWriter(MemoryWriter):
 
 
 class SmallBatchLog(MemoryLog):
-    """A log whose writers begin a new batch at this many bytes."""
+    """A log whose writers begin a new batch at this many bytes, and whose readers meet what was garbled."""
 
-    def __init__(self, *args: Any, batch_bytes_max: int, **options: Any) -> None:
+    def __init__(self, *args: Any, batch_bytes_max: int, garbage: Garbage, **options: Any) -> None:
         super().__init__(*args, **options)
         self._batch_bytes_max = batch_bytes_max
+        self._garbage = garbage
+
+    def reader(self, *, committed: bool) -> MemoryReader:
+        """A new reader without partitions."""
+        reader = GarbledReader(
+            self._client, self._fetch_bytes_max, garbage=self._garbage, committed=committed
+        )
+        self._readers.append(reader)
+        return reader
 
     def writer(self, options: WriterOptions) -> MemoryWriter:
         """A new writer; call `open` before the first commit."""

@@ -10,10 +10,11 @@ from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_shape import TopicSpec
 from streamkit.testing.memory import MemoryLog
-from streamkit.testing.memory.batch import Draft
+from streamkit.testing.memory.batch import Draft, MemoryBatch
 from streamkit.testing.memory.partition import TransactionOutcome
 from streamkit.testing.memory.writer import MemoryWriter
-from tests.simulation.pipelines import Event, Out
+from tests.simulation.garbage import GARBLED, garble
+from tests.simulation.pipelines import STRANGER, Event, Out
 from tests.simulation.scenario import Growth, Load, stream
 from tests.simulation.world import World
 
@@ -25,6 +26,7 @@ class Outside:
     """Creates the topics of a world and writes its load."""
 
     def __init__(self, world: World) -> None:
+        self._world = world
         self._scenario = world.scenario
         self._broker = world.broker
         self._loop = world.loop
@@ -66,6 +68,9 @@ class Outside:
             if load.manner == "aborted":
                 ghosts.append(asyncio.create_task(self._haunt(f"ghost-{number}", load)))
                 continue
+            if load.manner in GARBLED:
+                self._write_garbage(load)
+                continue
             writer = plain if load.manner == "plain" else bound
             batch = writer.batch()
             self._fill(batch, load)
@@ -76,6 +81,20 @@ class Outside:
     async def _grow(self, growth: Growth) -> None:
         await asyncio.sleep(max(0.0, growth.at_s - self._loop.time()))
         await self._log.admin().add_partitions(growth.topic, growth.partitions)
+
+    def _write_garbage(self, load: Load) -> None:
+        """Write a batch of which nobody can read all."""
+        at = TopicPartition(load.topic, load.partition)
+        batch = MemoryBatch()
+        self._fill(batch, load)
+        self._broker.tick(self._loop.time())  # which may write markers
+        start = self._broker.topics.partition(at).end_offset
+        good = sum(event.source != STRANGER for _, event in load.records)
+        garbled = garble(load.manner, start, good, len(load.records), self._chance)
+        self._world.garbage.add(at, garbled)
+        self._broker.transactions.append(at, batch)
+        self._trace.note("stranger", f"{garbled.unreadable.reason} of {at}")
+        self._trace.count(f"garbage {load.manner}")
 
     async def _write(self, writer: MemoryWriter, commit: Commit) -> None:
         """Write it once, however often the broker starts anew: before the end of a transaction nothing has happened."""

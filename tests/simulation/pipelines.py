@@ -21,6 +21,8 @@ Fate = Literal[
 ]  # fmt: skip
 # How often a flaky record fails before it passes: an error policy must allow as many retries.
 FLAKES = 2
+# The source that records of somebody else name; whether they have an effect depends on who reads them.
+STRANGER = "stranger"
 # More than a changelog takes in one record.
 TOO_LARGE = "x" * 1_200_000
 # What an operator keeps of a key beside its count: the numbers of its last records.

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from tests.simulation.pipelines import GAP_MS, RECENT, Event, Out, bucket, bucket_end
+from tests.simulation.pipelines import GAP_MS, RECENT, STRANGER, Event, Out, bucket, bucket_end
 from tests.simulation.scenario import Scenario
 
 # Of each key, what was written for it: (partition, value), in the order of each partition.
@@ -26,7 +26,8 @@ CRASHES = ("kill", "kill_at", "stop", "join", "compact", "lose_disk")
 
 def events(scenario: Scenario) -> list[Event]:
     """Every input record that counts."""
-    return [event for load in scenario.loads for _, event in load.records if event.fate != "ghost"]
+    every = (event for load in scenario.loads for _, event in load.records)
+    return [event for event in every if event.fate != "ghost" and event.source != STRANGER]
 
 
 def good(scenario: Scenario) -> list[Event]:

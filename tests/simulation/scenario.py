@@ -11,6 +11,8 @@ from streamkit.graph.policy import ErrorPolicy, dead_letter, skip
 from streamkit.model.keys import kafka_partition
 from streamkit.testing.memory.batch import BATCH_BYTES_MAX
 from tests.simulation.families import Family, family_of
+from tests.simulation.garbage import GarbageKind
+from tests.simulation.in_place import IN_PLACE_SHAPES
 from tests.simulation.pipelines import (
     FLAKES,
     LATE_MS,
@@ -25,21 +27,11 @@ from tests.simulation.pipelines import (
 )
 
 ActionKind = Literal[
-    "kill",
-    "kill_at",
-    "freeze",
-    "freeze_at",
-    "cut",
-    "storm",
-    "stop",
-    "join",
-    "compact",
-    "lose_disk",
-    "forget",
-    "forget_at",
-]
-# How an input batch is written: by itself, in a transaction that commits, or in one that is aborted.
-Manner = Literal["plain", "committed", "aborted"]
+    "kill", "kill_at", "freeze", "freeze_at", "cut", "storm", "stop", "join", "compact", "lose_disk", "forget",
+    "forget_at", "forge",
+]  # fmt: skip
+# How an input batch is written: by itself, in a transaction that commits, in one that is aborted, or so that nobody reads it.
+Manner = Literal["plain", "committed", "aborted"] | GarbageKind
 
 # How many of the seeds have a broker that starts anew, and forgets markers then.
 FORGETFUL_SHARE = 0.4
@@ -157,7 +149,11 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def shape_of(self) -> Shape:
         """The kind of pipeline."""
-        return next(shape for shape in (*SHAPES, *TIMED_SHAPES, *SLEEPY_SHAPES) if shape.name == self.shape)
+        return next(
+            shape
+            for shape in (*SHAPES, *TIMED_SHAPES, *SLEEPY_SHAPES, *IN_PLACE_SHAPES)
+            if shape.name == self.shape
+        )
 
 
 def stream(seed: int, name: str) -> Random:
@@ -250,6 +246,8 @@ def _shapes(seed: int) -> tuple[Shape, ...]:
         Family.LOOSE: in_full,
         Family.FAILING: tuple(shape for shape in every if shape.fails_late),
         Family.SLOW: every,
+        # Most of what is forged does harm only to event time.
+        Family.HOSTILE: (*every, *TIMED_SHAPES * 2, *IN_PLACE_SHAPES * 2),
         # One result for each record, which says of which.
         Family.REFUSING: tuple(shape for shape in in_full if shape.name != "two_shuffles"),
     }
@@ -300,7 +298,7 @@ def _fates(chance: Random, seed: int, shape: Shape, *, flaky: bool) -> list[Fate
     fates += _slow_fates(seed, shape)
     if family_of(seed) is Family.REFUSING:
         fates += ["refused"]
-    if family_of(seed) is Family.FAILING:
+    if shape.fails_late and family_of(seed) in (Family.FAILING, Family.HOSTILE):
         fates += ["raise_late"] * chance.choice((5, 30, 200))
         fates += ["unwritable", "too_large"] * (chance.choice((1, 5)) if shape.spoils else 0)
     return fates

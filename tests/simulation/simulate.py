@@ -16,6 +16,7 @@ from tests.simulation.attempts import counted, hear
 from tests.simulation.cleaning import local_state_lasts, with_cleaner
 from tests.simulation.families import Family, family_of
 from tests.simulation.growing import draw_growing
+from tests.simulation.hostile import draw_hostile
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.outside import Outside
 from tests.simulation.pipelines import set_work
@@ -26,6 +27,8 @@ from tests.simulation.world import Violation, World
 # A run takes some thousands of steps; one that takes this many is spinning.
 STEPS_MAX = 600_000
 CLEARING_ROUNDS = 20
+# Families whose scenarios are more than what their seeds draw.
+DRAWN_BY = {Family.GROWING: draw_growing, Family.HOSTILE: draw_hostile}
 
 
 class Verdict(msgspec.Struct):
@@ -51,7 +54,7 @@ class Meter:
 def simulate(seed: int, bias: Bias = FAIR, *, verbose: bool = False) -> Verdict:
     """Run one seed."""
     meter = Meter()
-    scenario = draw_growing(seed, bias) if family_of(seed) is Family.GROWING else draw(seed, bias)
+    scenario = DRAWN_BY.get(family_of(seed), draw)(seed, bias)
     scenario = with_cleaner(scenario, bias)
     if verbose:
         print(msgspec.structs.replace(scenario, loads=()))

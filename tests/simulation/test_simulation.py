@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.families import Family
+from tests.simulation.forging import KINDS
+from tests.simulation.garbage import GARBLED
 from tests.simulation.scenario import TRAPS
 from tests.simulation.simulate import quiet, simulate
 
@@ -27,6 +29,7 @@ SLOW_CHUNKS = (318,)
 SLOW_COMMITS = (53,)
 REFUSING_SEEDS = 100
 GROWING_SEEDS = 100
+HOSTILE_SEEDS = 100
 CHUNK = 50
 faults: Counter[str] = Counter()
 
@@ -98,6 +101,14 @@ def test_what_the_broker_refuses_is_set_aside_and_nothing_else(start: int) -> No
 def test_sources_that_grow_are_read_whole_under_every_fault(start: int) -> None:
     test_every_invariant_holds_under_every_fault(start)
     assert faults["begun anew for a source that has grown"] > 0
+
+
+@pytest.mark.parametrize("start", range(Family.HOSTILE, Family.HOSTILE + HOSTILE_SEEDS, CHUNK))
+def test_what_strangers_write_is_set_aside_and_carries_no_event_time_away(start: int) -> None:
+    kinds = [f"garbage {kind}" for kind in GARBLED] + [f"forged {kind}" for kind in KINDS]
+    before = Counter(faults)
+    test_every_invariant_holds_under_every_fault(start)
+    assert [kind for kind in kinds if faults[kind] == before[kind]] == []
 
 
 def test_every_fault_of_the_campaign_really_struck() -> None:

@@ -19,6 +19,7 @@ from streamkit.testing.memory.partition import MemoryPartition, Transaction
 from streamkit.testing.virtual_disk import VirtualDisk
 from streamkit.testing.virtual_time import in_process
 from tests.simulation.calm import is_calm
+from tests.simulation.garbage import Garbage
 from tests.simulation.growing import LOOK_S
 from tests.simulation.network import AuditedTransactions, SimNetwork, SmallBatchLog, Trace
 from tests.simulation.pipelines import Making, renew
@@ -62,13 +63,13 @@ class LifeStores:
 class Life:
     """One process, from its start to its end."""
 
-    def __init__(
-        self, broker: MemoryBroker, network: SimNetwork, disk: MemoryStores, scenario: Scenario
-    ) -> None:
+    def __init__(self, world: "World", network: SimNetwork, disk: MemoryStores) -> None:
+        scenario = world.scenario
         self.network = network
         self.log = SmallBatchLog(
-            broker,
+            world.broker,
             network,
+            garbage=world.garbage,
             fetch_bytes_max=scenario.fetch_bytes_max,
             batch_bytes_max=scenario.batch_bytes_max,
         )
@@ -145,6 +146,7 @@ class World:
             renew(self.making)
             self.plan = self.making.pipeline.plan()
         self.broker = self._broker()
+        self.garbage = Garbage()
         self.workers: list[Worker] = []
         self.networks: list[SimNetwork] = []
         self.disks: list[MemoryStores] = []
@@ -194,7 +196,7 @@ class World:
         chance = stream(self.scenario.seed, f"network {name}")
         network = SimNetwork(name, chance, self.trace, self.scenario.delay_s_max)
         self.networks.append(network)
-        life = worker.life = Life(self.broker, network, worker.disk, self.scenario)
+        life = worker.life = Life(self, network, worker.disk)
         life.is_new_version = self.is_deployed
         self.trace.note(name, "starts with the new version" if life.is_new_version else "starts")
         context = in_process(name)
