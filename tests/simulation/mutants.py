@@ -3,6 +3,10 @@
 Every mutant breaks one promise of the runtime, of the writer or of the broker. `seed` is where it was caught first;
 `tests/simulation/test_mutants.py` begins there, and searches if it moved. What fair chance brings about too seldom to
 be found again has a bias.
+
+One has no seed: a restore that goes by who was alive when it began. Seldom does a writer die while a restore waits for it
+(three times in 300 plain seeds), and then somebody else ends what it left: its own next life, or a restore that begins later
+and finds the same name in the last commit of another task. `tests/runtime/test_who_is_alive.py` leaves nobody else.
 """
 
 import contextlib
@@ -17,6 +21,7 @@ from tests.simulation import mutations_of_failures as failures
 from tests.simulation import mutations_of_growth as growth
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
+from tests.simulation import mutations_of_strangers as strangers
 from tests.simulation import mutations_of_time as time
 from tests.simulation import mutations_of_work as work
 from tests.simulation.families import Family
@@ -184,6 +189,24 @@ MUTANTS = (
     Mutant("never singly", work.never_singly, Family.SLOW + 318),
     Mutant("never narrower", work.never_narrower, Family.DEPLOYED + 483),
     Mutant("growth not noticed", growth.growth_not_noticed, Family.GROWING + 3),
+    Mutant("a reduce is clean", strangers.reduce_is_clean, Family.HOSTILE + 2),
+    Mutant("aggregators are clean", strangers.aggregators_are_clean, Family.HOSTILE + 3),
+    Mutant("future is believed", strangers.future_is_believed, Family.HOSTILE + 11),
+    Mutant("end is believed", strangers.end_is_believed, Family.HOSTILE + 11),
+    Mutant("any channel is believed", strangers.any_channel_is_believed, Family.HOSTILE + 44),
+    Mutant("strangers are waited for", strangers.strangers_are_waited_for, Family.HOSTILE + 11),
+    Mutant("foreign records are not skipped", strangers.foreign_records_are_not_skipped, Family.HOSTILE),
+    Mutant("garbage has no letter", strangers.garbage_has_no_letter, Family.HOSTILE + 2),
+    Mutant("garbage is waited at", strangers.garbage_is_waited_at, Family.HOSTILE),
+    Mutant("garbage is read once", strangers.garbage_is_read_once, Family.HOSTILE),
+    Mutant("garbage takes others along", strangers.garbage_takes_others_along, Family.HOSTILE),
+    Mutant("offsets are believed", strangers.offsets_are_believed, Family.HOSTILE + 8),
+    Mutant(
+        "offsets behind not looked at",
+        strangers.offsets_behind_a_slice_are_not_looked_at,
+        Family.HOSTILE + 25,
+    ),
+    Mutant("lies are not looked for", strangers.lies_are_not_looked_for, Family.HOSTILE + 47),
 )
 
 
