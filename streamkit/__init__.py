@@ -6,8 +6,8 @@
     views = pipeline.read(sk.topic("views", View))
     views.key_by(lambda view: view.page).count().write(sk.topic("counts", int))
 
-All that a pipeline is written with is here. `streamkit.testing` has the harness for unit tests, and `streamkit --help`
-tells how to run, deploy and look after pipelines. The rest of the package is how it works, and may change.
+All that a pipeline is written with is here. `streamkit.testing` has the harness for unit tests, `streamkit guide`
+shows the guides in the terminal, and `streamkit --help` the commands. The rest of the package is how it works, and may change.
 """
 
 from streamkit.config import Security, Settings

@@ -1,10 +1,11 @@
-"""Documents that are not executed lie: the README's Python runs, its tables are compared with the code."""
+"""Documents that are not executed lie: the Python of README and guides runs, their tables are compared with the code."""
 
 import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 from cyclopts import App
 
@@ -12,22 +13,40 @@ import streamkit as sk
 from streamkit import runtime, task
 from streamkit.cli.command import command_line
 from streamkit.cli.ending import EXIT_ALL_DEAD
-from streamkit.config import Settings
+from streamkit.config import OTHER_VARIABLES, Security, Settings
+from streamkit.model.by_hand import wanted_of
 from streamkit.runtime.processes import EXIT_KILLED, EXIT_PERSON_MUST_ACT, EXIT_TRY_AGAIN
 from streamkit.telemetry.metrics import WorkerMetrics
 from streamkit.telemetry.status import WorkerStatus
 from streamkit.testing import Harness
+from tests.cli.test_hints import can_be_run
 from tests.simulation.families import Family
+from tests.test_errors import error_codes
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+GUIDES = {path.stem: path.read_text() for path in sorted((ROOT / "streamkit" / "guides").glob("*.md"))}
+DOCUMENTS = {"README.md": README, **{f"streamkit/guides/{name}.md": text for name, text in GUIDES.items()}}
+
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \|(?: (.+?) \|)?$", re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \|(?: (.+?) \|)?(?: (.+?) \|)?$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+# In the text, and as a line of an example, perhaps behind variables; a line ends where its comment begins, or the pipe.
+INLINE_COMMAND = re.compile(r"`(?:streamkit |(?=topics |offsets ))([^`]+)`")
+EXAMPLE_COMMAND = re.compile(r"^    (?:[A-Z_]+=\S+ )*streamkit ([^#>|\n]+)", re.MULTILINE)
+COMMANDS = sorted(
+    {
+        (name, " ".join(command.split()))
+        for name, text in DOCUMENTS.items()
+        for pattern in (INLINE_COMMAND, EXAMPLE_COMMAND)
+        for command in pattern.findall(text)
+    }
+)
 
 
-def section(title: str) -> str:
-    _, _, rest = README.partition(f"\n## {title}\n")
-    assert rest, f"the README has no section {title!r}"
+def section(title: str, text: str = README) -> str:
+    _, _, rest = text.partition(f"\n## {title}\n")
+    assert rest, f"there is no section {title!r}"
     return rest.partition("\n## ")[0]
 
 
@@ -38,17 +57,23 @@ def commands(of: App, prefix: str) -> set[str]:
     return {full for name in names for full in (inner[name] or {f"{prefix} {name}"})}
 
 
-def test_the_python_of_the_readme_runs_from_top_to_bottom() -> None:
-    blocks = BLOCK.findall(README)
-    assert len(blocks) >= 4
-    names: dict[str, object] = {"__name__": "readme"}
-    for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"README.md, Python block {number}", "exec"), names)
+@pytest.mark.parametrize("name", [name for name, text in DOCUMENTS.items() if BLOCK.search(text)])
+def test_the_python_of_a_document_runs_from_top_to_bottom(name: str) -> None:
+    names: dict[str, object] = {"__name__": "document"}
+    for number, block in enumerate(BLOCK.findall(DOCUMENTS[name]), 1):
+        exec(compile(block, f"{name}, Python block {number}", "exec"), names)
+
+
+def test_the_documents_that_need_examples_have_them() -> None:
+    assert {
+        "README.md",
+        *(f"streamkit/guides/{each}.md" for each in ("state", "windows", "errors", "testing")),
+    } <= {name for name, text in DOCUMENTS.items() if BLOCK.search(text)}
 
 
 def test_the_operator_for_quiet_users_fires_when_traffic_stops() -> None:
-    names: dict[str, Any] = {"__name__": "readme"}
-    exec("\n".join(BLOCK.findall(README)), names)
+    names: dict[str, Any] = {"__name__": "document"}
+    exec("\n".join(BLOCK.findall(GUIDES["windows"])), names)
     pipeline, quiet = sk.pipeline("quiet"), sk.topic("quiet-users", str)
     keyed = pipeline.read(names["visits"]).key_by(lambda visit: visit.user)
     keyed.process(names["Quiet"]()).write(quiet)
@@ -63,28 +88,99 @@ def test_the_operator_for_quiet_users_fires_when_traffic_stops() -> None:
         assert harness.read(quiet) == ["ann"]
 
 
-def test_the_settings_table_names_every_setting_with_its_default() -> None:
-    told = {name: default.strip("`") for name, default, _ in ROW.findall(section("Configuration"))}
-    defaults = Settings()
-    assert list(told) == list(Settings.__struct_fields__)
-    for name, default in told.items():
-        expected = getattr(defaults, name)
-        wanted = "Security()" if name == "security" else repr(expected).replace("'", '"')
-        assert default == wanted, f"{name} is {wanted}"
+@pytest.mark.parametrize(("title", "struct"), [("All settings", Settings), ("Security", Security)])
+def test_the_table_of_settings_names_every_one_with_its_default_and_bounds(
+    title: str, struct: type[msgspec.Struct]
+) -> None:
+    defaults = struct()
+    wanted = []
+    for name in struct.__struct_fields__:
+        default = getattr(defaults, name)
+        shown = "Security()" if name == "security" else repr(default).replace("'", '"')
+        wanted.append((name, f"`{shown}`", bounds_of(struct, name)))
+    assert [row[:3] for row in ROW.findall(section(title, GUIDES["settings"]))] == wanted
 
 
-def test_the_command_table_names_every_command() -> None:
-    told = [name for name, _, _ in ROW.findall(section("Operations")) if name.startswith("streamkit ")]
+def bounds_of(struct: type[msgspec.Struct], name: str) -> str:
+    """What a value must be, as the table has it: from least to most, or the choices."""
+    words = wanted_of(struct, name).removeprefix("a table") or "table"
+    if numbers := re.search(r" between (\S+) and (\S+)$", words):
+        return f"{numbers[1]} to {numbers[2]}"
+    return re.sub(r'"(\w[\w-]*)"', r"`\1`", words)
+
+
+def test_the_settings_file_of_the_guide_can_be_loaded(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", GUIDES["settings"], re.MULTILINE | re.DOTALL)
+    (tmp_path / "production.toml").write_text(block)
+    settings = Settings.load(tmp_path / "production.toml", {})
+    assert settings.security.protocol == "SASL_SSL"
+
+
+def test_the_other_variables_of_the_settings_guide_are_read_by_us() -> None:
+    told = [name for name, *_ in ROW.findall(section("Other variables", GUIDES["settings"]))]
+    of_ours_alone = {"STREAMKIT_WORKER_COUNT", "STREAMKIT_WORKER_NUMBER"}  # a parent tells its workers
+    assert sorted(told) == sorted(OTHER_VARIABLES - of_ours_alone)
+
+
+def test_the_table_of_commands_names_every_command() -> None:
+    told = [name for name, *_ in ROW.findall(section("Operate")) if name.startswith("streamkit ")]
     assert sorted(told) == sorted(commands(command_line(), "streamkit"))
 
 
+def test_documents_name_commands() -> None:
+    assert len(COMMANDS) > 30
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), COMMANDS, ids=[f"{name} {command}" for name, command in COMMANDS]
+)
+def test_a_command_in_a_document_can_be_run(name: str, command: str) -> None:
+    if command.endswith("--help"):
+        shown = f"streamkit {command.removesuffix('--help')}".strip()
+        assert any(f"{each} ".startswith(f"{shown} ") for each in commands(command_line(), "streamkit"))
+    else:
+        assert can_be_run(command), f"{name}: streamkit {command}"
+
+
 def test_the_table_of_exit_codes_names_every_code_that_is_used() -> None:
-    told = {
-        int(code)
-        for row in re.findall(r"^\| ([\d, ]+) \|", section("Operations"), re.MULTILINE)
-        for code in row.split(",")
-    }
+    table = section("Exit codes", GUIDES["errors"])
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     assert told == {0, 1, 2, 3, EXIT_ALL_DEAD, EXIT_TRY_AGAIN, EXIT_PERSON_MUST_ACT, EXIT_KILLED}
+
+
+def test_the_table_of_error_codes_names_every_code() -> None:
+    told = [code for code, *_ in ROW.findall(GUIDES["errors"]) if code.startswith("SK")]
+    assert told == sorted(error_codes())
+
+
+def test_every_guide_says_in_one_line_what_it_is_about_and_is_in_the_readme() -> None:
+    for name, text in GUIDES.items():
+        title, about, _ = text.split("\n\n", 2)
+        assert title.startswith("# ")
+        assert "\n" not in about
+        assert about.endswith("."), name
+    assert sorted(re.findall(r"^\| \[(\w+)\]", section("Guides"), re.MULTILINE)) == sorted(GUIDES)
+
+
+def test_every_link_in_a_document_leads_somewhere() -> None:
+    links = [(name, link) for name, text in DOCUMENTS.items() for link in LINK.findall(text)]
+    assert len(links) > 20
+    assert [(name, link) for name, link in links if not ((ROOT / name).parent / link).is_file()] == []
+
+
+def test_the_walk_of_a_record_names_every_file_that_the_packages_count_to_it() -> None:
+    walks = {
+        package: re.search(r"^the walk +(.+)$", package.__doc__ or "", re.MULTILINE)
+        for package in (runtime, task)
+    }
+    files = [
+        f"`{package.__name__.replace('.', '/')}/{stem}.py`"
+        for package, line in walks.items()
+        if line
+        for stem in line[1].split()
+    ]
+    assert len(files) > 10
+    assert [each for each in files if each not in section("How a record walks", GUIDES["concepts"])] == []
 
 
 def test_every_make_target_that_is_named_exists() -> None:
@@ -100,7 +196,7 @@ def test_make_simulate_runs_every_family_of_seeds() -> None:
 
 
 def test_the_table_of_metrics_names_every_metric() -> None:
-    told = [name for name, _, _ in ROW.findall(section("Operations")) if name.startswith("streamkit_")]
+    told = [name for name, *_ in ROW.findall(section("Watch it", GUIDES["deploy"]))]
     status = WorkerStatus(pipeline="p", commits=0, local_partitions=0, blocked_partitions=0, tasks=[])
     served = [
         f"{each.name}_total" if each.type == "counter" else each.name

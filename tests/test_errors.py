@@ -32,14 +32,22 @@ def all_below(error: type[StreamkitError]) -> list[type[StreamkitError]]:
     return [found for each in error.__subclasses__() for found in (each, *all_below(each))]
 
 
-def test_every_error_has_a_code_of_its_own_and_says_who_acts():
+def error_classes() -> list[type[StreamkitError]]:
+    """All of ours, whichever file they are in."""
     for module in pkgutil.walk_packages(streamkit.__path__, "streamkit."):
         importlib.import_module(module.name)
-    classes = [each for each in all_below(StreamkitError) if each.__module__.startswith("streamkit.")]
-    codes = [each.code for each in classes if "code" in vars(each)]
-    assert {"SK320", "SK500", "SK501"} <= set(codes)  # whichever file they are in
+    return [each for each in all_below(StreamkitError) if each.__module__.startswith("streamkit.")]
+
+
+def error_codes() -> list[str]:
+    return [each.code for each in error_classes() if "code" in vars(each)]
+
+
+def test_every_error_has_a_code_of_its_own_and_says_who_acts():
+    codes = error_codes()
+    assert {"SK320", "SK500", "SK501"} <= set(codes)
     assert sorted(set(codes)) == sorted(codes)
-    assert all(each.__doc__ for each in classes)
+    assert all(each.__doc__ for each in error_classes())
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,11 @@ def test_every_public_name_is_explained() -> None:
     assert [name for name, thing in things.items() if not (thing.__doc__ or "").strip()] == []
 
 
-def test_examples_and_the_readme_need_nothing_from_the_packages_behind() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_examples_and_documents_need_nothing_from_the_packages_behind() -> None:
+    documents = [ROOT / "README.md", *(ROOT / "streamkit" / "guides").glob("*.md")]
+    blocks = [
+        each for path in documents for each in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    ]
     numbered = [path.read_text() for path in sorted((ROOT / "examples").glob("[0-9]*.py"))]
     used = {module for source in [*blocks, *numbered] for module in imports(source)}
     assert {module for module in used if module.startswith("streamkit")} <= ALLOWED

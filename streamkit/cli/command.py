@@ -1,6 +1,6 @@
 """The command line: `streamkit <noun> <verb>`. Here are only the table of contents and the way errors end.
 
-Exit codes are those of the README's table: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 65 nothing
+Exit codes are those of the guide to errors: 0 done, 1 failed, 2 misuse, 3 a plan that is not empty (`--exit-code`), 65 nothing
 but dead letters, 75 a step held the worker for too long, 130 ended by Ctrl-C at start-up, by a second one, or because the clean end took too long.
 """
 
@@ -32,7 +32,7 @@ became a dead letter, 75 a step held the worker for longer than `processing_max_
 """
 
 # One file each; it has the `app` of its noun.
-NOUNS = ("run", "dev", "check", "graph", "topics", "offsets", "watermarks")
+NOUNS = ("run", "dev", "check", "graph", "topics", "offsets", "watermarks", "guide")
 
 
 def command_line(noun: str | None = None) -> App:

@@ -1,7 +1,7 @@
 """The reader: which partitions are read from where, and the poll that hands out what came.
 
 Behind it, `broker_fetch.py` keeps a fetch under way to each broker, so that the next records travel while the caller
-works on the last ones; `intake.py` holds what arrived; `record_batches.py` opens it when it is polled.
+works on the last ones; `fetch_buffer.py` holds what arrived; `record_batches.py` opens it when it is polled.
 """
 
 import asyncio

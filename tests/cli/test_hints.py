@@ -58,6 +58,21 @@ def _has_doc(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFuncti
     return bool(node.body) and isinstance(node.body[0], ast.Expr)
 
 
+def can_be_run(command: str) -> bool:
+    """Whether the command exists and takes what is named; a text may leave out which pipeline is meant, or which place."""
+    words = [TARGET if word.startswith("<") else word for word in command.split() if word not in ("...", "…")]
+    app = command_line()
+
+    def parses(*more: str) -> bool:
+        try:
+            found, _, _ = app.parse_args([*words, *more], exit_on_error=False, print_error=False)
+        except CycloptsError:
+            return False
+        return found.__name__ not in ("help_print", "version_print")
+
+    return parses() or parses(TARGET) or parses(TARGET, "--to", "latest")
+
+
 RECOMMENDED = sorted({(where, text, found) for where, text in texts() for found in COMMAND.findall(text)})
 
 
@@ -70,17 +85,6 @@ def test_there_are_some() -> None:
     ("where", "text", "command"), RECOMMENDED, ids=[f"{w} {c}" for w, _, c in RECOMMENDED]
 )
 def test_a_command_that_is_recommended_can_be_run(where: str, text: str, command: str) -> None:
-    words = [TARGET if word.startswith("<") else word for word in command.split() if word not in ("...", "…")]
-    app = command_line()
-
-    def parses(*more: str) -> bool:
-        try:
-            found, _, _ = app.parse_args([*words, *more], exit_on_error=False, print_error=False)
-        except CycloptsError:
-            return False
-        return found.__name__ not in ("help_print", "version_print")
-
-    # A text may leave out which pipeline is meant, or which place.
-    assert parses() or parses(TARGET) or parses(TARGET, "--to", "latest"), f"{where}: streamkit {command}"
+    assert can_be_run(command), f"{where}: streamkit {command}"
     if command.startswith(ACTING):
         assert "--execute" in text, f"{where}: without --execute nothing happens"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HELPS = [
-    ([], ["run", "dev", "check", "graph", "topics", "offsets", "Exit codes"]),
+    ([], ["run", "dev", "check", "graph", "topics", "offsets", "guide", "Exit codes"]),
     (
         ["run"],
         ["PIPELINE", "--workers", "--brokers", "--guarantee", "--state-dir", "--commit-interval", "Examples"],
@@ -18,6 +18,7 @@ HELPS = [
     (["topics"], ["plan", "apply", "list", "describe", "partitions = 4"]),
     (["topics", "plan"], ["--exit-code", "--dir"]),
     (["topics", "apply"], ["--execute", "Nothing is ever deleted"]),
+    (["guide"], ["NAME", "Markdown"]),
     (["offsets"], ["show", "reset"]),
     (["offsets", "reset"], ["--to", "--execute", "Refused once the pipeline has committed state"]),
 ]

@@ -1,4 +1,4 @@
-"""ACLs on a real broker: the rights that the README names are enough for a worker, and what it may not see does not stop it."""
+"""ACLs on a real broker: the rights that the guide to deploying names are enough for a worker, and what it may not see does not stop it."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # the first run on a
 
 PASSWORD = "Correct0Horse"
 LIMIT_S = 30.0
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "streamkit" / "guides" / "deploy.md"
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ Right = tuple[ResourceType, str, ResourcePatternType, AclOperation]
 
 
 def table_of_rights() -> list[list[str]]:
-    """The rows of the README's table: kind, name, rights."""
-    text = README.read_text().partition("| Resource | Name | Rights |")[2]
+    """The rows of the guide's table: kind, name, rights."""
+    text = GUIDE.read_text().partition("| Resource | Name | Rights |")[2]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
     return rows[: rows.index([""])]
 
 
 def rights(space: Workspace) -> list[Right]:
-    """What the README tells to give to the user of the workers of this pipeline."""
+    """What the guide tells to give to the user of the workers of this pipeline."""
     names = {"each source": space.views, "each sink": space.counts}
     found = []
     for kind, name, operations in table_of_rights():
