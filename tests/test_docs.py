@@ -25,6 +25,7 @@ from tests.test_errors import error_codes
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+DECISIONS = (ROOT / "streamkit" / "DECISIONS.md").read_text()
 GUIDES = {path.stem: path.read_text() for path in sorted((ROOT / "streamkit" / "guides").glob("*.md"))}
 DOCUMENTS = {"README.md": README, **{f"streamkit/guides/{name}.md": text for name, text in GUIDES.items()}}
 
@@ -41,6 +42,10 @@ COMMANDS = sorted(
         for pattern in (INLINE_COMMAND, EXAMPLE_COMMAND)
         for command in pattern.findall(text)
     }
+)
+TITLE = r'"[^"]+"'
+STATUS = re.compile(
+    rf"Status: (?:holds|(?:partly )?struck by ({TITLE}(?:, {TITLE})*))\.(?: Formerly {TITLE}\.)?"
 )
 
 
@@ -181,6 +186,17 @@ def test_the_walk_of_a_record_names_every_file_that_the_packages_count_to_it() -
     ]
     assert len(files) > 10
     assert [each for each in files if each not in section("How a record walks", GUIDES["concepts"])] == []
+
+
+def test_every_decision_has_a_status_and_names_later_ones_that_struck_it() -> None:
+    parts = re.split(r"^## \d{4}-\d\d-\d\d (.+)\n", DECISIONS, flags=re.MULTILINE)
+    titles, bodies = parts[1::2], parts[2::2]
+    assert len(titles) == DECISIONS.count("\n## ")
+    for at, (title, body) in enumerate(zip(titles, bodies, strict=True)):
+        status = STATUS.fullmatch(body.split("\n", 1)[0])
+        assert status, f"the first line of {title!r} is its status"
+        struck_by = re.findall(r'"([^"]+)"', status[1] or "")
+        assert set(struck_by) <= set(titles[at + 1 :]), title
 
 
 def test_every_make_target_that_is_named_exists() -> None:
