@@ -1,4 +1,4 @@
-"""Documents that are not executed lie: the Python of README and guides runs, their tables are compared with the code."""
+"""The Python of README and guides runs, and their tables, commands and links are compared with the code."""
 
 import re
 from pathlib import Path
@@ -212,7 +212,7 @@ def test_make_simulate_runs_every_family_of_seeds() -> None:
 
 
 def test_the_table_of_metrics_names_every_metric() -> None:
-    told = [name for name, *_ in ROW.findall(section("Watch it", GUIDES["deploy"]))]
+    told = [name for name, *_ in ROW.findall(section("Metrics and logs", GUIDES["deploy"]))]
     status = WorkerStatus(pipeline="p", commits=0, local_partitions=0, blocked_partitions=0, tasks=[])
     served = [
         f"{each.name}_total" if each.type == "counter" else each.name

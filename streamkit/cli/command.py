@@ -24,7 +24,7 @@ DEBUG_FLAG = "--debug"
 PLAIN_PANELS = DefaultFormatter(panel_spec=PanelSpec(box=box.SIMPLE_HEAD))
 
 EPILOGUE = """
-Data goes to standard output, talk to standard error. A command that changes something prints its plan and acts only
+Data goes to standard output, messages to standard error. A command that changes something prints its plan and acts only
 with `--execute`. Every setting can also be given as `STREAMKIT_<NAME>`. `--debug` adds Python tracebacks.
 
 Exit codes: 0 done, 1 failed, 2 misuse, 3 the plan is not empty (with `--exit-code`), 65 every record of a bounded pipeline

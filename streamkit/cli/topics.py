@@ -87,7 +87,7 @@ async def apply(
         Parameter(
             negative=(),
             show_default=False,
-            help="Add partitions also where that stops a pipeline, or may; and more of them than anybody wants.",
+            help="Add partitions also where that stops a pipeline, or may; and very many of them.",
         ),
     ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -96,7 +96,7 @@ async def apply(
     """Make the cluster's topics as the files declare them. Nothing is ever deleted.
 
     If any difference is refused, nothing at all is changed. More partitions are refused where a pipeline that is named
-    would not start again, or where one reads the topic that runs now and is not named; `--force` adds them. If a change fails, those before it stay: they are told, and
+    would not start again, or where one reads the topic that runs now and is not named; `--force` adds them. If a change fails, those before it stay: they are listed, and
     the same command does the rest.
     """
     declared, readers = read_topic_files(folder), _readers(pipelines)

@@ -190,7 +190,7 @@ class Heartbeat:
         if not beating.cancelled():
             self.is_lost = True
             if (error := beating.exception()) is not None:
-                _log.error("the heartbeat broke", exc_info=error)
+                _log.error("the heartbeat thread failed", exc_info=error)
             self._on_news()
 
 

@@ -89,7 +89,10 @@ class _Foresight:
         found: dict[TaskId, Misconfigured] = {}
         again = await self._look_at(tasks_of(self._plan), found)
         if again:
-            log.warning("looking again", errors=[str(error) for error in again.values()])
+            log.warning(
+                "positions and committed state cannot be settled yet: looking again",
+                errors=[str(error) for error in again.values()],
+            )
         while again and loop.time() < give_up_at:
             await asyncio.sleep(LOOK_AGAIN_S)
             again = await self._look_at(again, found)

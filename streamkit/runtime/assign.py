@@ -181,7 +181,11 @@ class Roster:
             except NotAgreed as error:
                 if disagreeing_since is None:
                     disagreeing_since = loop.time()
-                    log.warning("looking again", task=str(task.id), error=str(error))
+                    log.warning(
+                        "positions and committed state cannot be settled yet: looking again",
+                        task=str(task.id),
+                        error=str(error),
+                    )
                 if loop.time() - disagreeing_since >= DISAGREEMENT_S:
                     raise error.for_good() from error
                 await asyncio.sleep(backoff.next_delay_s())

@@ -54,7 +54,7 @@ class Doubts:
 
     def joining_again(self, error: Fenced, **hold: object) -> None:
         """Somebody else owns our tasks, or may; tell of it, and of the step that held the loop; see `_look_at`."""
-        self._tell("not the owner any more: joining again", error, **hold)
+        self._tell("the broker refused us as a former owner: joining the group again", error, **hold)
         self._look_at(error)
 
     def _tell(self, event: str, error: StreamkitError, **fields: object) -> None:

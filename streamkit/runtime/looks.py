@@ -44,10 +44,12 @@ class Patience:
             Bug: that has been so too often, for a reason that nobody expected.
         """
         if isinstance(error, StreamkitError) and not isinstance(error, Bug):
-            self._tries.tell("could not look: will be tried again", error, look=self._name)
+            self._tries.tell("a periodic check failed: will be tried again", error, look=self._name)
             return pause_s
         self._unexpected += 1
-        log.error("a look failed unexpectedly", look=self._name, failures=self._unexpected, exc_info=error)
+        log.error(
+            "a periodic check failed unexpectedly", look=self._name, failures=self._unexpected, exc_info=error
+        )
         if self._unexpected >= UNEXPECTED_MAX:
             raise Bug(
                 f"the look for {self._name} has failed {self._unexpected} times in a row",

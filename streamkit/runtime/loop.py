@@ -355,7 +355,7 @@ class WorkerLoop:
         """Commit what is open, take part in the next round, and take over what it brings."""
         membership, roster = self._parts.membership, self.roster
         if membership.lost and roster.joined:
-            log.warning("our place in the group is lost", **self.watch.last_hold())
+            log.warning("this worker is not a member of the group any more", **self.watch.last_hold())
         if membership.lost or not roster.joined:
             await self._give_up()
             if self._parts.losses.was_handed:

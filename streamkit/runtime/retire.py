@@ -197,7 +197,7 @@ class _Retiring:
         if left.guessed and not self._has_told:
             self._has_told = True
             log.warning(
-                "a transaction is open where we may not look whose it is: all that is ours there is ended",
+                "a transaction is open in a topic that may not be read: all that may be ours there is ended",
                 writer=self._id,
                 partitions=[str(each) for each in sorted(left.guessed)],
                 hint="to see who it is, give our user READ on the topic; kafka-transactions.sh find-hanging shows it too",

@@ -96,7 +96,7 @@ def _read(file: Path) -> str | None:
     text = data[: NAME_BYTES_MAX + 1].decode(errors="replace")
     if len(data) <= NAME_BYTES_MAX and text.isascii() and text.isprintable():
         return text or None
-    log.warning("what the former worker left is damaged: its session has to time out", file=str(file))
+    log.warning("the file of the former worker is damaged: its session has to time out", file=str(file))
     return None
 
 

@@ -143,11 +143,16 @@ class Watch:
             return
         if now_s - hold.where_since_s >= self._limit_s / 2:
             count = self._losses.note(where, self._limit_s, self._is_past)
-            log.warning("a loss is counted against it", in_hand=where.in_hand, losses=count)
+            log.warning(
+                "a loss is counted: what is in hand held the event loop for too long",
+                in_hand=where.in_hand,
+                losses=count,
+            )
         else:
             self._losses.note_chunk(where, self._limit_s, self._is_past)
             log.warning(
-                "nothing alone is to blame: up to here it is run one at a time", in_hand=where.in_hand
+                "several records together held the event loop for too long: up to here they are run one at a time",
+                in_hand=where.in_hand,
             )
 
     def _is_worth_waiting(self, hold: Hold, now_s: float) -> bool:

@@ -152,7 +152,9 @@ def test_records_that_outlast_the_limit_only_together_are_all_processed_once(spa
         assert run.process.wait(LIMIT_S) == 0
     arrivals.close()
     assert sorted(arrivals.values.values()) == [b"4"] * 252 + [b"6"] * 12
-    assert run.events("nothing alone is to blame: up to here it is run one at a time")
+    assert run.events(
+        "several records together held the event loop for too long: up to here they are run one at a time"
+    )
     report = json.loads(space.run("offsets", "show", space.target, "-o", "json").stdout)
     assert report["lag_records"] == 0
 

@@ -180,6 +180,6 @@ def test_the_rights_that_the_readme_names_are_enough_and_a_held_sink_that_may_no
         counts = last_counts(broker, space, 60, running, "read_uncommitted")
         assert counts == {f"page-{number}": 20 for number in range(3)}, said(space)
     told = [line for line in map(json.loads, said(space).splitlines()) if line["level"] != "info"]
-    assert ["may not look whose" in line["event"] for line in told] == [True]
+    assert ["a topic that may not be read" in line["event"] for line in told] == [True]
     assert told[0]["partitions"] == [f"{space.counts}[{number}]" for number in range(2)]
     stranger.abort_transaction(LIMIT_S)

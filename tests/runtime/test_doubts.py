@@ -22,7 +22,10 @@ from tests.task.test_singly import spend
 OUT = sk.topic("copied", View)
 TIMEOUT_S = 2.0
 # What the log says of a commit that failed by this error, more and more seldom, and as an error once it has lasted.
-TOLD = {WriterDead: "going back to the commit records", Fenced: "not the owner any more: joining again"}
+TOLD = {
+    WriterDead: "going back to the commit records",
+    Fenced: "the broker refused us as a former owner: joining the group again",
+}
 
 
 def copying() -> sk.Pipeline:

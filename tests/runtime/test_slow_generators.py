@@ -89,7 +89,7 @@ def test_a_tick_that_outlasts_the_limit_costs_our_place_and_is_named_but_no_reco
         harness.send(WORDS, "good")
         harness.run()
         assert harness.read(LENGTHS) == [4, 4]
-    told = [entry for entry in logs if entry["event"] == "our place in the group is lost"]
+    told = [entry for entry in logs if entry["event"] == "this worker is not a member of the group any more"]
     assert [(entry["step"], entry["in_hand"]) for entry in told] == [("watermarks", "no record")]
     assert told[0]["held_s"] >= LIMIT_S
     assert not [entry for entry in logs if "a loss is counted" in entry["event"]]

@@ -241,7 +241,11 @@ def test_a_record_that_outlasts_the_limit_ends_as_a_dead_letter_and_the_others_a
         (letter,) = harness.dead_letters()
         assert letter.value == b"stuck"
     assert ran.count("stuck") == 2
-    lost = [entry for entry in logs if entry["event"] == "not the owner any more: joining again"]
+    lost = [
+        entry
+        for entry in logs
+        if entry["event"] == "the broker refused us as a former owner: joining the group again"
+    ]
     assert [(entry["step"], entry["in_hand"]) for entry in lost] == [("work", "words[0]@20")] * 2
 
 
