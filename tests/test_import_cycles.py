@@ -10,11 +10,6 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "streamkit"
 
-# Cycles that are known and on their way out. One that is gone must leave this list.
-KNOWN = {
-    frozenset({"streamkit.graph.stream", "streamkit.graph.windowed"}),
-}
-
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -76,13 +71,8 @@ def reachable(start: str, graph: Mapping[str, set[str]]) -> set[str]:
 
 
 def test_no_modules_import_each_other() -> None:
-    new = cycles(imports()) - KNOWN
-    assert not new, f"these need each other; move what both need below them: {sorted(map(sorted, new))}"
-
-
-def test_no_cycle_is_listed_that_is_gone() -> None:
-    gone = KNOWN - cycles(imports())
-    assert not gone, f"no longer a cycle: take it out of KNOWN: {sorted(map(sorted, gone))}"
+    found = cycles(imports())
+    assert not found, f"these need each other; move what both need below them: {sorted(map(sorted, found))}"
 
 
 def test_a_cycle_is_found_however_long_and_the_way_to_it_is_no_part_of_it() -> None:
