@@ -16,7 +16,7 @@ from streamkit.graph.resolve import resolve
 from streamkit.graph.stage import Stage, Target
 from streamkit.model.topic import topic
 from streamkit.operators.step import MAIN, Push
-from tests.operators.scope import FakeScope
+from tests.operators.scope import StepScope
 
 Recipe = list[tuple[str, int, int]]
 RECIPES = st.lists(
@@ -71,7 +71,7 @@ def planned(p: Pipeline) -> Plan | None:
         return None
 
 
-def bind(stage: Stage, scope: FakeScope) -> Callable[[tuple[Target, ...], bytes | None, Any, int], None]:
+def bind(stage: Stage, scope: StepScope) -> Callable[[tuple[Target, ...], bytes | None, Any, int], None]:
     pushes: dict[Target, Push] = {}
 
     def enter(targets: tuple[Target, ...], key: bytes | None, value: Any, time: int) -> None:
@@ -90,7 +90,7 @@ def run(plan: Plan) -> dict[str, Counter[Any]]:
         name: [(b"k", b"%d" % number, 0) for number in (1, 2, 3)] for name in plan.sources()
     }
     for stage in plan.stages:
-        scope = FakeScope()
+        scope = StepScope(*(each.step for each in stage.steps))
         enter = bind(stage, scope)
         for source in stage.inputs:
             decode = source.value_codec().decode

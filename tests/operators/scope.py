@@ -1,28 +1,20 @@
-"""A scope without a runtime: real cells over a plain dict of rows, outputs in lists, spans ended by hand."""
+"""Steps bound as a task binds them: its own scope, clock and state, over a store in memory; spans are ended by hand."""
 
-from collections.abc import Iterable
 from typing import Any
 
-from streamkit.model.keys import GroupPrefixes
+from streamkit.model.event_time import TimeRule
+from streamkit.model.ids import MIN_TIME
 from streamkit.operators.fused import named, step_in
-from streamkit.operators.step import MAIN, Held, NoOrigin, Push, Statements, Step
-from streamkit.state.cells import Cells
-from streamkit.state.keys import store_id
-from streamkit.state.kinds import as_frozen, cells_class
-from streamkit.state.spec import StoreSpec
+from streamkit.operators.step import MAIN, Push, Statements, Step
+from streamkit.progress.source_clock import SourceClock, SourceState
+from streamkit.progress.task_clock import ClockState, TaskClock
+from streamkit.state.memory import MemoryStores
+from streamkit.state.task_state import TaskState
+from streamkit.task.chain import TaskScope
+from streamkit.task.task import NO_TIME
 
 Written = tuple[bytes | None, bytes | None, int]
 Pushed = tuple[bytes | None, Any, int]
-
-
-class Rows(dict[bytes, bytes]):
-    """What was committed, as the cells read it."""
-
-    def find(self, key: bytes) -> bytes | None:
-        return self.get(key)
-
-    def find_all(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
-        return [(key, data) for key, data in self.items() if key.startswith(prefix)]
 
 
 def writing_to(written: list[Written]) -> Statements:
@@ -30,49 +22,71 @@ def writing_to(written: list[Written]) -> Statements:
     return Statements("", ("written.append((out_key, data, timestamp))",), {"written": written})
 
 
-class FakeScope:
-    """Enough of a task to bind steps against. `rows` may be handed to another scope: a restart."""
+class Outputs(dict[str, Statements]):
+    """For every topic a list of what was written to it."""
 
-    def __init__(self, partition: int = 0, rows: Rows | None = None) -> None:
-        self.partition = partition
-        self.origin = NoOrigin()
-        self.rows = Rows() if rows is None else rows
+    def __init__(self) -> None:
+        super().__init__()
         self.written: dict[str, list[Written]] = {}
-        self._prefixes = GroupPrefixes()
-        self._cells: dict[str, Cells] = {}
-        self._held: list[tuple[Held, Push]] = []
 
-    def cells(self, spec: StoreSpec) -> Any:
-        if spec.name not in self._cells:
-            self._cells[spec.name] = cells_class(spec)(spec, store_id(spec.name), self._prefixes, self.rows)
-        return self._cells[spec.name]
+    def __missing__(self, topic: str) -> Statements:
+        statements = self[topic] = writing_to(self.written.setdefault(topic, []))
+        return statements
 
-    def output(self, topic: str) -> Statements:
-        return writing_to(self.written.setdefault(topic, []))
 
-    def at_span_end(self, held: Held, following: Push) -> None:
-        self._held.append((held, following))
+class StepScope(TaskScope):
+    """The scope of a task with these steps, and its life by hand. On the stores of one that has ended: a restart."""
+
+    def __init__(
+        self,
+        *steps: Step,
+        partition: int = 0,
+        stores: MemoryStores | None = None,
+        watermark: int = MIN_TIME,
+        wall_ms: int = 0,
+    ) -> None:
+        self.steps = steps
+        self.stores = stores or MemoryStores()
+        self.store = self.stores.open("task")
+        self.state = TaskState(self.store, [spec for step in steps for spec in step.stores])
+        self.wall_ms = wall_ms
+        self.source = SourceClock(TimeRule(), SourceState(watermark=watermark), 0)
+        clock = TaskClock(
+            ClockState(watermark, watermark), {"in": self.source}, {}, lambda: self.wall_ms, lambda: 0
+        )
+        outputs = Outputs()
+        self.written = outputs.written
+        super().__init__(partition, self.state, clock, NO_TIME, outputs)
 
     def end_span(self) -> None:
-        """Let go upstream first (steps are bound from the end), then commit."""
-        for held, following in reversed(self._held):
+        """What was held back goes on, the first of the chain first (steps are bound from the end); then commit."""
+        for held, following in reversed(self.held):
             for record in held.take():
                 following(*record)
-        frozen: dict[bytes, bytes | None] = {}
-        for cells in as_frozen(self._cells.values()):
-            cells.freeze(frozen, {})
-        for key, data in frozen.items():
-            if data is None:
-                self.rows.pop(key, None)
-            else:
-                self.rows[key] = data
+        self.state.committed(self.state.freeze(), self.state.changelog_offset + 1)
+        self.state.write_pending()
+
+    def rows(self) -> dict[bytes, bytes]:
+        """What was committed."""
+        return dict(self.store.scan(b""))
+
+    def restarted(self) -> "StepScope":
+        """What a new task finds: the rows that were committed, and time where it stood."""
+        self.state.close()
+        return type(self)(
+            *self.steps,
+            partition=self.partition,
+            stores=self.stores,
+            watermark=self.clock.watermark,
+            wall_ms=self.wall_ms,
+        )
 
 
 class Chain:
     """Some steps in a row, and what came out at their end."""
 
-    def __init__(self, *steps: Step, scope: FakeScope | None = None) -> None:
-        self.scope = scope or FakeScope()
+    def __init__(self, *steps: Step, partition: int = 0, scope: StepScope | None = None) -> None:
+        self.scope = scope or StepScope(*steps, partition=partition)
         self.out: list[Pushed] = []
 
         def collect(key: bytes | None, value: Any, timestamp: int) -> None:
@@ -82,6 +96,11 @@ class Chain:
         for step in reversed(steps):
             push = named(step.bind({MAIN: push}, self.scope)[MAIN])
         self.push = push
+
+    def restarted(self, *steps: Step) -> "Chain":
+        """The same steps, or others with the same state, in a new task."""
+        scope = self.scope.restarted()
+        return Chain(*(steps or scope.steps), scope=scope)
 
     @property
     def values(self) -> list[Any]:

@@ -8,7 +8,7 @@ from streamkit.errors import InvalidPipeline, UserCodeError
 from streamkit.operators.agent import agent_processor
 from streamkit.operators.process import Context, ProcessStep
 from streamkit.state.views import MapState, ValueState, map_of, value
-from tests.operators.scope import Chain, FakeScope
+from tests.operators.scope import Chain
 
 Ctx = Context[str, Any]
 
@@ -64,7 +64,7 @@ def test_an_async_function_that_waits_is_refused() -> None:
 
 
 def test_tasks_do_not_share_state() -> None:
-    first, second = Chain(step(dedup), scope=FakeScope()), Chain(step(dedup), scope=FakeScope())
+    first, second = Chain(step(dedup)), Chain(step(dedup))
     for chain in (first, second):
         chain.push(b"a", "x", 1)
     assert first.values == second.values == ["x"]

@@ -10,7 +10,7 @@ from streamkit.operators.exchange import WriteStep
 from streamkit.operators.fused import InlineStep, fuse_loop, fuse_push
 from streamkit.operators.stateless import Filter, FlatMap, Map, MapKeyed, Peek
 from streamkit.operators.step import Statements
-from tests.operators.scope import Chain, FakeScope, steps_in
+from tests.operators.scope import Chain, StepScope, steps_in
 
 STEPS: dict[str, InlineStep] = {
     "double": Map("double", lambda value: value * 2),
@@ -38,7 +38,7 @@ TAKE_APART = Statements("decode", ("key, value, timestamp = record.key, record.v
 def test_fused_steps_do_what_single_steps_do(names: list[str], values: list[int]) -> None:
     steps = [STEPS[name] for name in names]
     one_by_one = Chain(*steps)
-    scope = FakeScope()
+    scope = StepScope()
     fused: list[Any] = []
     looped: list[Any] = []
     push = fuse_push([step.code(scope) for step in steps], lambda *result: fused.append(result))
@@ -52,7 +52,7 @@ def test_fused_steps_do_what_single_steps_do(names: list[str], values: list[int]
 
 
 def test_each_line_knows_its_step() -> None:
-    scope = FakeScope()
+    scope = StepScope()
     steps: list[InlineStep] = [
         FlatMap("fork", lambda value: [value, value - 1]),
         Filter("all", lambda _: True),
@@ -67,7 +67,7 @@ def test_each_line_knows_its_step() -> None:
 
 
 def test_what_follows_is_blamed_for_itself() -> None:
-    scope = FakeScope()
+    scope = StepScope()
     later = Chain(Map("later", lambda value: 1 / value))
     push = fuse_push([Map("first", lambda value: value).code(scope)], later.push)
     with pytest.raises(ZeroDivisionError) as caught:
@@ -76,7 +76,7 @@ def test_what_follows_is_blamed_for_itself() -> None:
 
 
 def test_steps_with_the_same_names_inside_do_not_mix() -> None:
-    scope = FakeScope()
+    scope = StepScope()
     out: list[Any] = []
     steps = [Map("a", lambda value: value + 1), Map("b", lambda value: value * 10)]
     fuse_push([step.code(scope) for step in steps], lambda _, value, __: out.append(value))(b"k", 1, 0)
@@ -95,7 +95,7 @@ def test_an_attribute_is_not_taken_for_a_name() -> None:
 
 
 def test_nothing_follows_an_end() -> None:
-    scope = FakeScope()
+    scope = StepScope()
     chain = Chain(WriteStep("write", "out", int), scope=scope)
     chain.push(b"k", 5, 7)
     assert chain.out == []

@@ -10,7 +10,7 @@ from streamkit.errors import UserCodeError
 from streamkit.operators.aggregators import Aggregator, count, max_of, min_of, sum_of
 from streamkit.operators.keyed import Aggregate, Reduce
 from streamkit.operators.stateless import Map
-from tests.operators.scope import Chain, FakeScope
+from tests.operators.scope import Chain
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 
@@ -58,13 +58,12 @@ def test_a_reduce_to_none_forgets_the_key() -> None:
 @given(st.lists(KEYS), st.integers(0, 20))
 def test_count_counts_across_restarts(keys: list[bytes], restart_at: int) -> None:
     step = Aggregate("count", count())
-    scope = FakeScope()
     before, after = keys[:restart_at], keys[restart_at:]
-    first = Chain(step, scope=scope)
+    first = Chain(step)
     for key in before:
         first.push(key, None, 0)
-    scope.end_span()
-    second = Chain(step, scope=FakeScope(rows=scope.rows))
+    first.scope.end_span()
+    second = first.restarted()
     for key in after:
         second.push(key, None, 0)
     seen: Counter[bytes] = Counter()
@@ -88,12 +87,11 @@ def test_sum_min_and_max_are_those_of_python(records: list[tuple[bytes, int]]) -
 
 def test_an_aggregator_of_the_user_keeps_its_accumulator_as_state() -> None:
     step = Aggregate("average", Average())
-    scope = FakeScope()
-    chain = Chain(step, scope=scope)
+    chain = Chain(step)
     for value in (1.0, 3.0):
         chain.push(b"a", value, 0)
-    scope.end_span()
-    again = Chain(step, scope=FakeScope(rows=scope.rows))
+    chain.scope.end_span()
+    again = chain.restarted()
     again.push(b"a", 5.0, 0)
     assert chain.values + again.values == [1.0, 2.0, 3.0]
     assert step.stores[0].value_type is Totals

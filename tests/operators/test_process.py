@@ -5,7 +5,7 @@ import pytest
 from streamkit.errors import Misconfigured, UserCodeError
 from streamkit.operators.process import Context, Operator, OperatorProcessor, ProcessStep, emitted_type
 from streamkit.state.views import map_of, value
-from tests.operators.scope import Chain, FakeScope
+from tests.operators.scope import Chain
 
 R = TypeVar("R")
 
@@ -43,19 +43,18 @@ def step(operator: Operator[Any, Any, Any], key_type: Any = str) -> ProcessStep:
 
 
 def test_state_belongs_to_the_key_and_survives_a_restart() -> None:
-    scope = FakeScope()
-    chain = Chain(step(Dedup()), scope=scope)
+    chain = Chain(step(Dedup()))
     for key in (b"a", b"b", b"a"):
         chain.push(key, "x", 1)
-    scope.end_span()
-    again = Chain(step(Dedup()), scope=FakeScope(rows=scope.rows))
+    chain.scope.end_span()
+    again = chain.restarted()
     for key in (b"a", b"c"):
         again.push(key, "y", 2)
     assert [key for key, _, _ in chain.out + again.out] == [b"a", b"b", b"c"]
 
 
 def test_the_context_gives_key_time_and_partition() -> None:
-    chain = Chain(step(Words(), int), scope=FakeScope(partition=3))
+    chain = Chain(step(Words(), int), partition=3)
     chain.push(b"5", "hi", 100)
     chain.push(b"5", "hi", 200)
     assert chain.out == [
@@ -68,7 +67,7 @@ def test_the_context_gives_key_time_and_partition() -> None:
 
 def test_each_task_has_an_operator_of_its_own() -> None:
     operator = Words()
-    first, second = (Chain(step(operator, int), scope=FakeScope(partition=p)) for p in (1, 2))
+    first, second = (Chain(step(operator, int), partition=p) for p in (1, 2))
     for chain in (first, second):
         chain.push(b"5", "hi", 0)
     assert [at for _, _, at in first.out + second.out] == [0, 1, 0, 2]

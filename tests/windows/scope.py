@@ -1,78 +1,56 @@
-"""A task for window steps: real cells and timers over a dict of rows, a watermark and a wall clock moved by hand."""
+"""A window step in a task, with a watermark and a wall clock that are moved by hand."""
 
 from collections import Counter
-from itertools import islice
 from typing import Any
 
-from streamkit.model.ids import MAX_TIME, MIN_TIME
-from streamkit.operators.fused import named
-from streamkit.operators.step import MAIN, Fire, Push, Step
+from streamkit.operators.step import MAIN, Fire, Push, Step, Timers
+from streamkit.progress.task_clock import TaskClock
 from streamkit.state.spec import StoreSpec
-from streamkit.state.timers import TimerCells
 from streamkit.windows.late import LATE
-from tests.operators.scope import FakeScope, Pushed, Rows
+from tests.operators.scope import Pushed, StepScope
+
+# Timers that fire in one go; tests have few.
+AT_ONCE = 1_000
 
 
-class TimedRows(Rows):
-    """Rows that can be walked in order, as timers are."""
+class Punctual:
+    """Timers that nobody sets for a time that has come."""
 
-    def find_keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
-        found = (key for key in sorted(self) if key >= start and key.startswith(prefix))
-        return list(islice(found, count))
-
-
-class ScopeTimers:
-    """The timers of one step, as `streamkit.operators.step.Timers` promises them."""
-
-    def __init__(self, cells: TimerCells, fire: Fire, scope: "WindowScope", *, is_event: bool) -> None:
-        self.cells = cells
-        self.fire = fire
-        self.is_event = is_event
-        self._scope = scope
+    def __init__(self, timers: Timers, clock: TaskClock, *, is_event: bool) -> None:
+        self._timers = timers
+        self._clock = clock
+        self._is_event = is_event
+        self.remove = timers.remove
 
     @property
     def now(self) -> int:
-        return self._scope.watermark if self.is_event else self._scope.wall_ms
+        return self._timers.now
 
     def add(self, key: bytes, time: int, namespace: bytes = b"") -> None:
         # A timer that is due when a record sets it would fire at some later record, and nobody knows at which.
-        assert self._scope.is_firing or not self.is_event or time > self.now
-        self.cells.add(key, time, namespace)
-
-    def remove(self, key: bytes, time: int, namespace: bytes = b"") -> None:
-        self.cells.remove(key, time, namespace)
+        assert self._clock.is_firing or not self._is_event or time > self.now
+        self._timers.add(key, time, namespace)
 
 
-class WindowScope(FakeScope):
-    """A FakeScope that knows windows and time. Hand its rows, watermark and clock to another one: a restart."""
+class WindowScope(StepScope):
+    """A scope whose time passes."""
 
-    def __init__(self, rows: TimedRows | None = None, watermark: int = MIN_TIME, wall_ms: int = 0) -> None:
-        self.timed_rows = TimedRows() if rows is None else rows
-        super().__init__(rows=self.timed_rows)
-        self.watermark = watermark
-        self.wall_ms = wall_ms
-        self.counts: Counter[str] = Counter()
-        self.all_timers: list[ScopeTimers] = []
-        self.is_firing = False
+    @property
+    def watermark(self) -> int:
+        return self.clock.watermark
 
-    def restarted(self) -> "WindowScope":
-        """What a new task finds: the rows that were committed, and time where it stood."""
-        return WindowScope(self.timed_rows, self.watermark, self.wall_ms)
+    @property
+    def counts(self) -> Counter[str]:
+        return self.clock.counts
 
-    def timers(self, spec: StoreSpec, fire: Fire) -> ScopeTimers:
+    def timers(self, spec: StoreSpec, fire: Fire) -> Timers:
         assert spec.kind in ("event_timers", "processing_timers")
         assert fire.__name__ == "fire"
-        cells: TimerCells = self.cells(spec)
-        made = ScopeTimers(cells, named(fire), self, is_event=spec.kind == "event_timers")
-        self.all_timers.insert(0, made)
-        return made
-
-    def count(self, what: str, number: int = 1) -> None:
-        self.counts[what] += number
+        return Punctual(super().timers(spec, fire), self.clock, is_event=spec.kind == "event_timers")
 
     def advance(self, watermark: int) -> None:
         """Event time passes, and with its end the clock on the wall does not matter any more."""
-        self.watermark = max(self.watermark, watermark)
+        self.source.promise(watermark)
         self.fire_due()
 
     def pass_time(self, wall_ms: int) -> None:
@@ -80,35 +58,28 @@ class WindowScope(FakeScope):
         self.fire_due()
 
     def fire_due(self) -> None:
-        for timers in self.all_timers:
-            if timers.is_event or self.watermark == MAX_TIME:
-                self._fire(timers, self.watermark)
-            else:
-                self._fire(timers, self.wall_ms)
-
-    def _fire(self, timers: ScopeTimers, up_to: int) -> None:
-        self.is_firing = True
-        while (timer := timers.cells.pop_due(up_to)) is not None:
-            timers.fire(*timer)
-        self.is_firing = False
+        while not self.clock.advance(AT_ONCE):
+            pass
+        while not self.clock.fire_processing(self.wall_ms, AT_ONCE):
+            pass
 
     def evict(self) -> None:
         """Leave nothing in the caches but what the open span has changed."""
-        for cells in self._cells.values():
-            cells.evict()
+        for cache in self.state.caches():
+            cache.evict()
 
 
 class Task:
     """One step in a scope, what came out of it, and whatever it takes to go on after a restart."""
 
-    def __init__(self, step: Step, scope: WindowScope | None = None, *, hears_late: bool = False) -> None:
+    def __init__(self, step: Step, *, hears_late: bool = False) -> None:
         self.step = step
         self.out: list[Pushed] = []
         # What left by the port of late records, if somebody listens there.
         self.sent_late: list[Pushed] = []
         self._hears_late = hears_late
         self.late = 0
-        self._start(scope or WindowScope())
+        self._start(WindowScope(step))
 
     def _start(self, scope: WindowScope) -> None:
         def collect(key: bytes | None, value: Any, timestamp: int) -> None:
@@ -136,7 +107,9 @@ class Task:
         """Commit, crash, and go on from the rows."""
         self.scope.end_span()
         self.late += self.scope.counts["late_records"]
-        self._start(self.scope.restarted())
+        restarted = self.scope.restarted()
+        assert isinstance(restarted, WindowScope)
+        self._start(restarted)
 
     @property
     def late_records(self) -> int:
@@ -146,4 +119,4 @@ class Task:
     def rows(self) -> dict[bytes, bytes]:
         """What is left when everything is committed."""
         self.scope.end_span()
-        return dict(self.scope.timed_rows)
+        return self.scope.rows()

@@ -11,6 +11,7 @@ from streamkit.model.duration import milliseconds, minutes
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import count, max_of, min_of, sum_of
 from streamkit.operators.step import MAIN
+from streamkit.progress.task_clock import TimerFailed
 from streamkit.windows import (
     CountEvictor,
     CountTrigger,
@@ -341,9 +342,10 @@ def test_an_error_while_firing_names_the_step() -> None:
     for each in (broken, replace_into(step(trigger=TheLongWay()), broken.into)):
         task = Task(each)
         task.push(b"a", 8, 1)
-        with pytest.raises(ZeroDivisionError) as caught:
+        with pytest.raises(TimerFailed) as caught:
             task.advance(9)
-        assert steps_in(caught.value) == ["w"]
+        assert type(caught.value.cause) is ZeroDivisionError
+        assert steps_in(caught.value.cause) == ["w"]
 
 
 def replace_into(made: WindowStep, into: Any) -> WindowStep:
@@ -367,8 +369,9 @@ def test_panes_forget_all_when_they_are_many(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_windows_that_are_past_their_end_are_forgotten_when_they_close() -> None:
-    scope = WindowScope()
-    windows = plain_module._PlainWindows(step(lateness=milliseconds(5)), {MAIN: lambda *_: None}, scope)
+    late_step = step(lateness=milliseconds(5))
+    scope = WindowScope(late_step)
+    windows = plain_module._PlainWindows(late_step, {MAIN: lambda *_: None}, scope)
     for namespace in windows._panes[0]:
         windows.enter(b"a", namespace, 1, 5)
         scope.advance(9)
@@ -379,7 +382,7 @@ def test_windows_that_are_past_their_end_are_forgotten_when_they_close() -> None
 
 def test_the_long_way_forgets_its_panes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_module, "REMEMBERED_PANES_MAX", 3)
-    windows = operator_module.WindowOperator(step(), {MAIN: lambda *_: None}, WindowScope())
+    windows = operator_module.WindowOperator(step(), {MAIN: lambda *_: None}, WindowScope(step()))
     for time in range(0, 200, 7):
         windows.take(b"a", 1, time, time)
     assert len(windows._panes) <= 3

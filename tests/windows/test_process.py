@@ -7,6 +7,7 @@ from streamkit.model.duration import milliseconds
 from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import count
 from streamkit.operators.process import Context, Operator, OperatorProcessor, ProcessStep
+from streamkit.operators.step import MAIN
 from streamkit.state.views import map_of, value
 from streamkit.windows import (
     CountEvictor,
@@ -174,8 +175,9 @@ def test_state_of_a_window_is_refused_where_there_is_no_window() -> None:
         def on_record(self, value: int, ctx: Context[str, int]) -> None:
             """Never reached."""
 
+    stray = ProcessStep("stray", OperatorProcessor(Stray()))
     with pytest.raises(InvalidPipeline, match="where there is no window"):
-        ProcessStep("stray", OperatorProcessor(Stray())).bind(lambda *_: None, WindowScope())
+        stray.bind({MAIN: lambda *_: None}, WindowScope(stray))
 
 
 def test_a_default_of_another_type_is_refused() -> None:
