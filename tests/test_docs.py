@@ -72,7 +72,7 @@ def test_the_python_of_a_document_runs_from_top_to_bottom(name: str) -> None:
 def test_the_documents_that_need_examples_have_them() -> None:
     assert {
         "README.md",
-        *(f"streamkit/guides/{each}.md" for each in ("state", "windows", "errors", "testing")),
+        *(f"streamkit/guides/{each}.md" for each in ("concepts", "state", "windows", "errors", "testing")),
     } <= {name for name, text in DOCUMENTS.items() if BLOCK.search(text)}
 
 
