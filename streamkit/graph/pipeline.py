@@ -144,7 +144,7 @@ def pipeline(
     `carry_headers` names headers that go from a record to all that is made of it, through every `key_by` to the topics
     that are written: carry_headers=("traceparent",) lets a trace go on. What a timer emits carries none, and neither
     do late records and what `reduce`, `aggregate` (hence `count` and its kin) or a window makes of many records. A
-    dead letter has all headers of its record in any case.
+    dead letter has in any case all headers that its record still had where it failed.
 
     Raises:
         InvalidPipeline: the name cannot begin a topic's name, or a header of this name cannot be carried.

@@ -82,7 +82,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One cut-out of the graph. A task is one stage x one partition.
 
     `partitions`, the number of tasks, is the largest partition count among the inputs; None until resolved.
-    `carry_headers` names the headers that go on with what is made of a record. `changelog` is there for every stage: a stage without stores keeps only its commit records in it.
+    `changelog` is there for every stage: a stage without stores keeps only its commit records in it. `carry_headers`
+    names the headers that go on with what is made of a record.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Cells: the write-back overlay of one store of one task, where operators read and write.
 
 This is the hot path. An operator works on plain dicts of decoded values; bytes are made once per changed key and
-span, by `freeze`, and read once per key that is not cached. None means absent, in every cell.
+span, by `freeze`, and read once per key that is not cached. None means absent, in values and in entries of maps.
 
 A value is kept as the object that was put. Whoever changes it in place must put it again, or the change is lost.
 
@@ -19,7 +19,8 @@ from streamkit.errors import EncodeError
 from streamkit.model.keys import GroupPrefixes
 from streamkit.state.spec import StoreSpec
 
-# What follows the prefix of a map in its state keys, by prefix: which entries of a map a span has changed.
+# What follows the prefix of a map (or of what else a key has in many rows) in its state keys, by prefix: which of its
+# entries a span has changed.
 Touched = dict[bytes, dict[bytes, None]]
 
 # How much larger decoded values are than their bytes, roughly: text hardly, structs of small numbers ten times.
@@ -46,7 +47,7 @@ class Rows(Protocol):
     def find_all(
         self, prefix: bytes, start: bytes = b"", end: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The newest bytes of the entries of one map, in the order of their state keys; a snapshot of this moment.
+        """The newest rows with one prefix, a map say, in the order of their state keys; a snapshot of this moment.
 
         Only those of which what follows the prefix is at least `start` and before `end`. Read as it is walked.
         """

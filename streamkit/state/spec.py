@@ -13,8 +13,8 @@ class StoreSpec(msgspec.Struct, frozen=True):
     """One named piece of keyed state of one stage.
 
     `name` is unique within the pipeline and decides where the state lives: renaming it is losing it. `kind` is one of
-    those of `state/kinds.py`, and decides how it is kept. `version` is
-    written into every value; `upcasters[n]` turns a decoded value (plain builtins) of version n into version n + 1.
+    those in `state/kinds.py`, and decides how it is kept. `version` is written into every value; `upcasters[n]` turns a
+    decoded value (plain builtins) of version n into version n + 1.
     """
 
     name: str

@@ -7,7 +7,7 @@ They are declared as attributes of an operator class, and bound to the cells of 
         seen = map_of(str, float)
         latest = list_of(str)
 
-None means absent everywhere. A list, dict or struct that was changed in place must be set again.
+None means absent in values and maps. A list, dict or struct that was changed in place must be set again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

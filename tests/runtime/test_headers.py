@@ -185,6 +185,28 @@ class Same(sk.Operator[str, Any, Any]):
         ctx.emit(value)
 
 
+class Aside(sk.Operator[str, View, View]):
+    """Sends what comes out by its side, too."""
+
+    sides = (sk.side("aside", View),)
+
+    def on_record(self, value: View, ctx: sk.Context[str, View]) -> None:
+        ctx.emit(value)
+        ctx.emit_to(self.sides[0], value)
+
+
+def test_what_leaves_by_a_side_carries_the_same() -> None:
+    pipeline = sk.pipeline("aside", carry_headers=CARRIED)
+    results = pipeline.read(VIEWS).key_by(page_of).process(Aside())
+    results.side(Aside.sides[0]).process(Tell()).write(TOLD)
+    with Harness(pipeline, partitions=1) as harness:
+        send(harness, "home", TRACE, OTHER)
+        harness.run()
+        (record,) = harness.records(TOLD)
+        assert json.loads(record.value) == [None, 0, None, ["traceparent"]]
+        assert record.headers == dict([TRACE])
+
+
 @pytest.mark.parametrize("updates", ["each", "latest"])
 def test_what_is_made_of_many_records_carries_nothing_and_is_of_none(updates: Any):
     pipeline = sk.pipeline("counted", carry_headers=CARRIED)

@@ -369,8 +369,7 @@ def test_panes_forget_all_when_they_are_many(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_windows_that_are_past_their_end_are_forgotten_when_they_close() -> None:
-    late_step = step(lateness=milliseconds(5))
-    scope = WindowScope(late_step)
+    scope = WindowScope(late_step := step(lateness=milliseconds(5)))
     windows = plain_module._PlainWindows(late_step, {MAIN: lambda *_: None}, scope)
     for namespace in windows._panes[0]:
         windows.enter(b"a", namespace, 1, 5)
