@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from streamkit.graph import cut
 from streamkit.model.records import FetchedBatch, Unreadable
 from streamkit.model.signal import EndOfInput
 from streamkit.operators.keyed import Aggregate, Reduce
@@ -18,13 +17,12 @@ from streamkit.task.letters import Letters
 
 def reduce_is_clean(patch: Any) -> None:
     """What the function of a reduce did before it raised stays."""
-    raises_late = cut._raises_late
-    patch(cut, "_raises_late", lambda step: not isinstance(step, Reduce) and raises_late(step))
+    patch(Reduce, "fails_clean", True)
 
 
 def aggregators_are_clean(patch: Any) -> None:
     """What an aggregator did before it raised stays."""
-    patch(Aggregate, "works_in_place", property(lambda _self: False))
+    patch(Aggregate, "fails_clean", property(lambda _self: True))
 
 
 def future_is_believed(patch: Any) -> None:
