@@ -160,7 +160,7 @@ def _require_one_place(place: ResetTarget) -> None:
         )
     if place.to is None and not place.accept_gap:
         choice = "--to PLACE" if place.drop_state else "either --to PLACE or --accept-gap"
-        raise Misuse("where to is not said", hint=f"name it: {choice}")
+        raise Misuse("it is not said which offsets to go to", hint=f"add {choice}")
 
 
 async def _plan(plan: Plan, log: Log, place: ResetTarget) -> ResetPlan:

@@ -18,6 +18,8 @@ Edges = list[tuple[str, Target]]
 def as_text(plan: Plan) -> str:
     """The plan as a tree, one stage after the other, each step under the one it follows."""
     lines = [f"pipeline {plan.name}  (generation {plan.generation}, on error: {_policy(plan)})"]
+    if carried := _carried(plan):
+        lines.append(f"  headers carried on: {', '.join(carried)}")
     for stage in plan.stages:
         lines += ["", f"stage {stage.name}{_count(stage.partitions, 'task')}"]
         shown: set[int] = set()
@@ -37,6 +39,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "key_groups": plan.key_groups,
         "on_error": plan.on_error.action,
         "dead_letter_topic": plan.dead_letter_topic,
+        "carry_headers": _carried(plan),
         "stages": [_stage_dict(stage) for stage in plan.stages],
     }
 
@@ -169,6 +172,11 @@ def _policy(plan: Plan) -> str:
     tries = f" after {policy.retries} retries" if policy.retries else ""
     target = f" -> {plan.dead_letter_topic}" if policy.action == "dead_letter" else ""
     return f"{policy.action}{tries}{target}"
+
+
+def _carried(plan: Plan) -> list[str]:
+    """The headers that go on from a record to what is made of it, which are the same in all stages."""
+    return list(dict.fromkeys(name for stage in plan.stages for name in stage.carry_headers))
 
 
 def _count(number: int | None, noun: str) -> str:

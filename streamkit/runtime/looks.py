@@ -52,7 +52,7 @@ class Patience:
         )
         if self._unexpected >= UNEXPECTED_MAX:
             raise Bug(
-                f"the look for {self._name} has failed {self._unexpected} times in a row",
+                f"the periodic check of {self._name} failed {self._unexpected} times in a row",
                 detail=said(error),
                 hint="the log has a traceback of each: report it; a worker that is started again goes on meanwhile",
             ) from error

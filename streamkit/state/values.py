@@ -103,7 +103,7 @@ class ValueFormat:
             raise EncodeError(
                 f'a value of store "{self._spec.name}" has {len(data)} bytes, and its changelog takes {bytes_max}',
                 where=f"key {shown(key)}",
-                hint="keep less in one value: a map (map_of) stores each entry on its own; or raise max.message.bytes of the changelog topic",
+                hint="keep less in one value: a map (sk.map_of) or a list (sk.list_of) stores each entry on its own; or raise max.message.bytes of the changelog topic",
             )
 
     def not_of_its_type(self, key: Any, error: BaseException) -> EncodeError:

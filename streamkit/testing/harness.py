@@ -135,13 +135,20 @@ class Harness:
 
     # -- records in, records out ----------------------------------------------------------------------------------
 
-    def send(self, topic: Topic[V], *values: V, key: Any = None, timestamp: int | None = None) -> None:
-        """Write records to a source topic, all with this key."""
+    def send(
+        self,
+        topic: Topic[V],
+        *values: V,
+        key: Any = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        """Write records to a source topic, all with this key and these headers: [("traceparent", b"00-...")]."""
         require_source(self._plan, name_of(topic))
         encode = value_codec(topic.value_type).encode
         key_bytes = None if key is None else key_codec(topic.key_type).encode(key)
         for value in values:
-            self.send_bytes(topic, encode(value), key=key_bytes, timestamp=timestamp)
+            self.send_bytes(topic, encode(value), key=key_bytes, timestamp=timestamp, headers=headers)
 
     def send_bytes(
         self,

@@ -11,7 +11,7 @@ import pytest
         (("--to", "latest", "--topic", "nope"), ('does not read topic "nope"', "it reads: {views}")),
         (("--accept-gap", "--to", "latest"), ("`--to latest` and `--accept-gap`", "leave one of them out")),
         (("--to", "latest", "--accept-gap", "--topic", "nope"), ("name two places",)),
-        ((), ("where to is not said", "--to PLACE or --accept-gap")),
+        ((), ("it is not said which offsets to go to", "--to PLACE or --accept-gap")),
     ],
 )
 def test_a_word_without_meaning_is_named(workspace, words, told) -> None:

@@ -67,6 +67,13 @@ def test_a_plan_as_text() -> None:
     assert as_text(resolve(top_pages().plan(), {"clicks": 4})) == TEXT
 
 
+def test_the_headers_that_are_carried_on_are_shown() -> None:
+    p = pipeline("p", carry_headers=("traceparent", "tenant"))
+    p.read(clicks).write(unique)
+    assert as_text(p.plan()).splitlines()[1] == "  headers carried on: traceparent, tenant"
+    assert as_dict(p.plan())["carry_headers"] == ["traceparent", "tenant"]
+
+
 def test_branches_and_unions_as_text() -> None:
     p = pipeline("p", on_error=skip(retries=2))
     p.read(clicks).filter(is_human).union(p.read(taps)).write(unique)

@@ -34,8 +34,7 @@ def told(harness: Harness) -> list[list[Any]]:
 
 
 def send(harness: Harness, page: str, *headers: tuple[str, bytes | None], key: bytes = b"k") -> None:
-    value = json.dumps({"page": page}).encode()
-    harness.send_bytes(VIEWS, value, key=key, headers=list(headers))
+    harness.send(VIEWS, View(page), key=key.decode(), headers=list(headers))
 
 
 def headers_of(harness: Harness, topic: sk.Topic[Any]) -> list[dict[str, bytes | None]]:

@@ -70,7 +70,7 @@ def test_what_nobody_expected_is_told_with_its_traceback_and_looked_for_later_ea
 
 def test_a_look_that_never_works_again_ends_with_a_person(loop: VirtualLoop) -> None:
     looker = Looker(lambda _: ZeroDivisionError("ours"))
-    with pytest.raises(Bug, match="the look for something has failed 8 times in a row") as ended:
+    with pytest.raises(Bug, match="the periodic check of something failed 8 times in a row") as ended:
         loop.run_until_complete(looker.run(HOUR_S))
     assert "ZeroDivisionError: ours" in ended.value.detail
     assert isinstance(ended.value.__cause__, ZeroDivisionError)
@@ -151,7 +151,7 @@ def test_a_worker_whose_looks_never_work_again_ends(monkeypatch: pytest.MonkeyPa
         work = harness.workers[0].work
         assert work is not None
         assert work.done()
-        with pytest.raises(Bug, match="has failed 8 times in a row"):
+        with pytest.raises(Bug, match="failed 8 times in a row"):
             work.result()
 
 
