@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 SEEDS  ?= 10000
-FAMILY ?= plain timed sleepy loose deployed failing slow refusing growing hostile
+FAMILY ?= plain timed sleepy loose deployed failing slow refusing growing hostile lists
 KILLS  ?= 200
 ONLY   ?=
 PEERS  ?=

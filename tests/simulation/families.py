@@ -25,6 +25,8 @@ class Family(IntEnum):
     GROWING = 7_000_000
     # Somebody with nothing but WRITE writes garbage; functions work in place and raise.
     HOSTILE = 8_000_000
+    # Lists as state, and results that leave by a side; many records fail.
+    LISTS = 9_000_000
 
 
 def family_of(seed: int) -> Family:

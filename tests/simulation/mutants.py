@@ -19,6 +19,7 @@ from tests.simulation import mutations_of_clients as clients
 from tests.simulation import mutations_of_endings as endings
 from tests.simulation import mutations_of_failures as failures
 from tests.simulation import mutations_of_growth as growth
+from tests.simulation import mutations_of_lists as lists
 from tests.simulation import mutations_of_runtime as runtime
 from tests.simulation import mutations_of_shuffles as shuffles
 from tests.simulation import mutations_of_strangers as strangers
@@ -207,6 +208,10 @@ MUTANTS = (
         Family.HOSTILE + 25,
     ),
     Mutant("lies are not looked for", strangers.lies_are_not_looked_for, Family.HOSTILE + 47),
+    Mutant("shorter lists keep their rows", lists.shorter_lists_keep_their_rows, Family.LISTS),
+    Mutant("emptied lists count their rows", lists.emptied_lists_count_their_rows, Family.LISTS),
+    Mutant("lists kept on rewind", lists.lists_kept_on_rewind, Family.LISTS),
+    Mutant("undone record keeps its list", lists.undone_record_keeps_its_list, Family.LISTS),
 )
 
 

@@ -234,6 +234,8 @@ class Shape(msgspec.Struct, frozen=True):
     is_timed: bool = False
     # How long a source may be silent before it is idle: records may then be late, by no fault of ours.
     idle_ms: int | None = None
+    # Whether what it writes has a second key, with a count of its own.
+    has_buckets: bool = False
 
 
 class Making:
@@ -356,7 +358,7 @@ SHAPES = (
     Shape("count", _count, out=int),
     Shape("latest", _latest, out=int, fails_late=True),
     Shape("process", _process, fails_late=True, spoils=True),
-    Shape("two_shuffles", _two_shuffles, fails_late=True, spoils=True),
+    Shape("two_shuffles", _two_shuffles, fails_late=True, spoils=True, has_buckets=True),
     Shape("union", _process, sources=("left", "right"), fails_late=True, spoils=True),
     Shape("stateless", _stateless),
     Shape("keyed", _keyed, fails_late=True, spoils=True),

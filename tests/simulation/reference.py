@@ -62,7 +62,7 @@ def check_output(scenario: Scenario, written: Written) -> Iterable[str]:
         if len({partition for partition, _ in by_key.get(key, [])}) > 1:
             yield f"I2: key {key} was written to several partitions"
         yield from _check_key(scenario.shape, key, expected.get(key, []), values)
-    if scenario.shape == "two_shuffles":
+    if shape.has_buckets:
         yield from _check_buckets(written)
 
 

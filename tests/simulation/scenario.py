@@ -13,6 +13,7 @@ from streamkit.testing.memory.batch import BATCH_BYTES_MAX
 from tests.simulation.families import Family, family_of
 from tests.simulation.garbage import GarbageKind
 from tests.simulation.in_place import IN_PLACE_SHAPES
+from tests.simulation.lists import LIST_SHAPES
 from tests.simulation.pipelines import (
     FLAKES,
     LATE_MS,
@@ -151,7 +152,7 @@ class Scenario(msgspec.Struct, frozen=True):
         """The kind of pipeline."""
         return next(
             shape
-            for shape in (*SHAPES, *TIMED_SHAPES, *SLEEPY_SHAPES, *IN_PLACE_SHAPES)
+            for shape in (*SHAPES, *TIMED_SHAPES, *SLEEPY_SHAPES, *IN_PLACE_SHAPES, *LIST_SHAPES)
             if shape.name == self.shape
         )
 
@@ -248,6 +249,7 @@ def _shapes(seed: int) -> tuple[Shape, ...]:
         Family.SLOW: every,
         # Most of what is forged does harm only to event time.
         Family.HOSTILE: (*every, *TIMED_SHAPES * 2, *IN_PLACE_SHAPES * 2),
+        Family.LISTS: LIST_SHAPES,
         # One result for each record, which says of which.
         Family.REFUSING: tuple(shape for shape in in_full if shape.name != "two_shuffles"),
     }
@@ -298,7 +300,7 @@ def _fates(chance: Random, seed: int, shape: Shape, *, flaky: bool) -> list[Fate
     fates += _slow_fates(seed, shape)
     if family_of(seed) is Family.REFUSING:
         fates += ["refused"]
-    if shape.fails_late and family_of(seed) in (Family.FAILING, Family.HOSTILE):
+    if shape.fails_late and family_of(seed) in (Family.FAILING, Family.HOSTILE, Family.LISTS):
         fates += ["raise_late"] * chance.choice((5, 30, 200))
         fates += ["unwritable", "too_large"] * (chance.choice((1, 5)) if shape.spoils else 0)
     return fates

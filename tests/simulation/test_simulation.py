@@ -30,6 +30,7 @@ SLOW_COMMITS = (53,)
 REFUSING_SEEDS = 100
 GROWING_SEEDS = 100
 HOSTILE_SEEDS = 100
+LIST_SEEDS = 50
 CHUNK = 50
 faults: Counter[str] = Counter()
 
@@ -109,6 +110,11 @@ def test_what_strangers_write_is_set_aside_and_carries_no_event_time_away(start:
     before = Counter(faults)
     test_every_invariant_holds_under_every_fault(start)
     assert [kind for kind in kinds if faults[kind] == before[kind]] == []
+
+
+@pytest.mark.parametrize("start", range(Family.LISTS, Family.LISTS + LIST_SEEDS, CHUNK))
+def test_lists_and_side_outputs_hold_under_every_fault(start: int) -> None:
+    test_every_invariant_holds_under_every_fault(start)
 
 
 def test_every_fault_of_the_campaign_really_struck() -> None:
