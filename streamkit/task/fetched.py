@@ -8,11 +8,13 @@ ends: it must lie between the position and the record behind it. What is in betw
 wait there; then all of the slice is looked at, once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain as join
 from itertools import islice, pairwise, takewhile
 
 from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
+
+ReadAgain = Callable[[int], Iterator[LogRecord | Unreadable]]
 
 
 class FetchedRecords:
@@ -37,6 +39,9 @@ class FetchedRecords:
         if self._careful is not None:
             return self._take_carefully(limit)
         position, again = max(position, self._batch.first_offset), self._batch.again
+        if self._records is None and again is not None and self._end < self._batch.next_offset:
+            # A record that says it lies behind the end of a bounded input would hide all that follow it in this fetch.
+            return self._begin_carefully(again, limit, position)
         try:
             if self._records is None:
                 self._records = self._opened()
@@ -52,6 +57,9 @@ class FetchedRecords:
                 self._unproven = records
                 self.is_done = len(records) < limit
                 return records
+        return self._begin_carefully(again, limit, position)
+
+    def _begin_carefully(self, again: ReadAgain, limit: int, position: int) -> list[LogRecord]:
         end = self._end
         self._careful = takewhile(lambda found: found.offset < end, again(position))
         return self._take_carefully(limit)

@@ -1,7 +1,8 @@
 """Whatever somebody with nothing but WRITE on a source puts there: no worker ends of it, and no record beside it is lost."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import cramjam
 import pytest
@@ -11,10 +12,11 @@ from streamkit.errors import Misconfigured
 from streamkit.graph.policy import ErrorPolicy
 from streamkit.kafka import compression
 from streamkit.kafka.record_batches import Chunk
+from streamkit.model.counts import DEAD_LETTERS
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import FetchedBatch
-from streamkit.task.counts import DEAD_LETTERS
 from streamkit.testing import Harness, Received
+from streamkit.testing.memory.admin import MemoryAdmin
 from streamkit.testing.memory.partition import Read
 from streamkit.testing.memory.reader import MemoryReader
 from tests.kafka.test_careful import made, record
@@ -27,9 +29,9 @@ SEEN = sk.topic("seen", str)
 Garble = Callable[[bytes, int], bytes]
 
 
-def echo(policy: ErrorPolicy | None = None) -> sk.Pipeline:
+def echo(policy: ErrorPolicy | None = None, *, is_bounded: bool = False) -> sk.Pipeline:
     pipeline = sk.pipeline("echo", on_error=policy or sk.dead_letter())
-    pipeline.read(WORDS).write(SEEN)
+    pipeline.read(WORDS, until="latest" if is_bounded else None).write(SEEN)
     return pipeline
 
 
@@ -160,7 +162,7 @@ def test_a_record_that_lies_about_its_length_takes_only_the_rest_of_its_batch(
 
 
 @pytest.mark.parametrize("at", [2, 250])
-@pytest.mark.parametrize("delta", [1, 2, 20, -1])
+@pytest.mark.parametrize("delta", [1, 2, 20, -1, 1_000])
 @pytest.mark.parametrize("bad", [b"\xff fails", b"does not fail"])
 def test_a_record_that_names_the_offset_of_another_takes_no_other_record_along(
     garbled: Callable[..., None], at: int, delta: int, bad: bytes
@@ -183,6 +185,31 @@ def test_a_record_that_names_the_offset_of_another_takes_no_other_record_along(
         harness.restart(0)
         harness.run()
         assert harness.read(SEEN) == []
+
+
+def test_a_record_that_names_an_offset_behind_the_end_of_a_bounded_input_hides_no_other_record(
+    garbled: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lying(value: bytes, offset: int) -> bytes:
+        return made(record(value, 500), base=offset) if value == b"bad" else plain(value, offset)
+
+    async def ended_at_ten(
+        self: MemoryAdmin, partitions: Iterable[TopicPartition], **how: Any
+    ) -> dict[TopicPartition, int]:
+        found = await end_offsets(self, partitions, **how)
+        return {at: 10 if at.topic == WORDS.name else end for at, end in found.items()}
+
+    garbled(lying)
+    end_offsets = MemoryAdmin.end_offsets
+    monkeypatch.setattr(MemoryAdmin, "end_offsets", ended_at_ten)
+    with Harness(echo(is_bounded=True), workers=0, partitions=1) as harness:
+        for number in range(15):  # five more came before the first fetch
+            harness.send_bytes("words", b"bad" if number == 3 else b"%d" % number)
+        harness.scale(1)
+        harness.advance(10)
+        seen, letters = harness.read(SEEN), harness.dead_letters()
+        assert [word for word in seen if word != "bad"] == [str(n) for n in range(10) if n != 3]
+        assert seen.count("bad") + len(letters) == 1
 
 
 def test_a_shuffle_that_cannot_be_read_stops_the_worker(garbled: Callable[..., None]) -> None:
