@@ -83,3 +83,8 @@ class RowSize:
     def see(self, size_bytes: int) -> None:
         """One more row; the last dozens count."""
         self.average += (size_bytes - self.average) / 32
+
+    def see_many(self, size_bytes: int, rows: int) -> None:
+        """So many more rows, which take `size_bytes` together."""
+        if rows:
+            self.average += (size_bytes / rows - self.average) * min(1.0, rows / 32)

@@ -126,13 +126,15 @@ class ListCells(Cells):
         if whole is None and changed is not None and not changed.kept:
             whole = added
         if whole is None:
-            rows = self._rows.find_all(self._prefix(key))
+            prefix = self._prefix(key)
+            rows = _unbroken(self._rows.find_all(prefix), len(prefix))
             first = list(islice(rows, WHOLE_ROWS_MAX + 1))
             decode = self._format.decode
             if len(first) > WHOLE_ROWS_MAX:
-                stored = (decode(data, key) for _, data in chain(first, rows))
+                stored = (decode(data, key) for data in chain(first, rows))
                 return chain(stored, islice(added, len(added)))
-            whole = self._whole[key] = [*(decode(data, key) for _, data in first), *added]
+            whole = self._whole[key] = [*(decode(data, key) for data in first), *added]
+            self._row.see_many(sum(map(len, first)) + NUMBER_BYTES * len(first), len(first))
             self._lengths[key] = len(first)
             self._size += len(first)
         return islice(whole, len(whole))
@@ -210,10 +212,11 @@ class ListCells(Cells):
         header, pack, plain, read_back = form.header, form.pack, form.plain, form.read_back
         prefix = self._prefix(key)
         entries = touched.setdefault(prefix, {})
-        packed = b""
+        size = 0
         for number, value in enumerate(changed.added, changed.kept):
             encoded = number.to_bytes(NUMBER_BYTES, "big")
             packed = pack(value)
+            size += NUMBER_BYTES + len(packed)
             rows[prefix + encoded] = header + packed
             entries[encoded] = None
             if type(value) is not plain:
@@ -225,7 +228,7 @@ class ListCells(Cells):
             encoded = number.to_bytes(NUMBER_BYTES, "big")
             rows[prefix + encoded] = None
             entries[encoded] = None
-        self._row.see(NUMBER_BYTES + len(packed))  # the last stands for all
+        self._row.see_many(size, len(changed.added))
 
     def _keep_frozen(self, key: bytes, changed: ChangedList) -> None:
         """Remember of a list what is worth it, now that its rows say what the span has changed."""
@@ -238,3 +241,14 @@ class ListCells(Cells):
             self._size -= changed.length
         elif whole is None:
             self._whole[key] = changed.added
+
+
+def _unbroken(rows: Iterable[tuple[bytes, bytes]], at: int) -> Iterator[bytes]:
+    """What these rows of a list hold, up to the first number that is missing: there the list ends.
+
+    With transactions none is ever missing. Without them, rows of a former owner may lie among those of the next one.
+    """
+    for number, (row_key, data) in enumerate(rows):
+        if int.from_bytes(row_key[at:], "big") != number:
+            return
+        yield data

@@ -236,6 +236,7 @@ class MapCells(Cells):
         start, known = len(self._prefix(key)), len(entries)
         for row_key, data in rows:
             encoded = row_key[start:]
+            self._row.see(len(encoded) + len(data))
             if encoded not in entries:  # what is cached is newer, removals of this span included
                 entries[encoded] = self._format.decode(data, key)
         self._whole.add(key)

@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ COUNTS = StoreSpec("counts", "value", int)
 TEXTS = StoreSpec("texts", "value", str)
 MAPS = StoreSpec("maps", "map", int, str)
 LISTS = StoreSpec("lists", "list", int)
+PAGES = StoreSpec("pages", "map", str, str)
+LINES = StoreSpec("lines", "list", str)
 ALARMS = StoreSpec("alarms", "event_timers", int)
 
 
@@ -107,17 +110,61 @@ def test_what_caches_say_that_they_take_is_about_what_they_take(
     assert taken * 0.7 < said < taken * 3.5
 
 
-def test_what_is_read_tells_the_size_too() -> None:
-    stores = MemoryStores()
-    state = TaskState(stores.open("task"), [TEXTS])
+def put_text(state: TaskState, number: int) -> None:
+    state.cells(TEXTS).put(b"%d" % number, "x" * 10_000)
+
+
+def put_page(state: TaskState, number: int) -> None:
+    state.cells(PAGES).put(b"%d" % (number % 4), str(number), "x" * 10_000)
+
+
+def add_line(state: TaskState, number: int) -> None:
+    state.cells(LINES).add(b"%d" % (number % 4), "x" * 10_000)
+
+
+def get_text(state: TaskState, number: int) -> Any:
+    return state.cells(TEXTS).get(b"%d" % number)
+
+
+def walk_pages(state: TaskState, number: int) -> Any:
+    return list(state.cells(PAGES).items(b"%d" % (number % 4)))
+
+
+def walk_lines(state: TaskState, number: int) -> Any:
+    return list(state.cells(LINES).elements(b"%d" % (number % 4)))
+
+
+@pytest.mark.parametrize(
+    ("fill", "read"), [(put_text, get_text), (put_page, walk_pages), (add_line, walk_lines)]
+)
+def test_what_is_read_tells_the_size_too(
+    fill: Callable[[TaskState, int], None], read: Callable[[TaskState, int], Any]
+) -> None:
+    stores, specs = MemoryStores(), [TEXTS, PAGES, LINES]
+    state = TaskState(stores.open("task"), specs)
     for number in range(200):
-        state.cells(TEXTS).put(b"%d" % number, "x" * 10_000)
+        fill(state, number)
     state.committed(state.freeze(), 1)
     state.close()
-    again = TaskState(stores.open("task"), [TEXTS])
+    again = TaskState(stores.open("task"), specs)
     for number in range(200):
-        assert again.cells(TEXTS).get(b"%d" % number) is not None
+        assert read(again, number)
     assert sum(cache.size_bytes() for cache in again.caches()) > 200 * 10_000
+
+
+def test_small_lists_that_come_and_go_do_not_hide_how_large_others_are() -> None:
+    state = TaskState(MemoryStores().open("task"), [LINES])
+    lines, offset = state.cells(LINES), 0
+    for turn in range(20):
+        for _ in range(50):
+            lines.add(b"large-%d" % turn, "x" * 10_000)
+        for number in range(20):
+            lines.add(b"small-%d" % number, "y")
+        state.committed(state.freeze(), offset := offset + 1)
+        for number in range(20):
+            lines.clear(b"small-%d" % number)
+        state.committed(state.freeze(), offset := offset + 1)
+    assert sum(cache.size_bytes() for cache in state.caches()) > 20 * 50 * 10_000
 
 
 def test_timers_in_memory_go_back_to_being_rows() -> None:

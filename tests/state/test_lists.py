@@ -121,6 +121,31 @@ def test_a_long_list_is_read_as_far_as_it_is_walked_and_not_kept() -> None:
     assert sum(cells.elements(b"a")) == 7 * rows.length + 8
 
 
+@pytest.mark.parametrize("length", [3, WHOLE_ROWS_MAX + 10])
+def test_a_list_ends_where_a_row_is_missing(length: int) -> None:
+    rows = DictRows()
+    whole = list_cells_over(rows)
+    whole.extend(b"a", range(length + 5))
+    freeze(whole, rows)
+    del rows.rows[number(length)]  # as a worker without transactions may leave it
+    cells = list_cells_over(rows)
+    assert list(cells.elements(b"a")) == list(range(length))
+
+
+def test_what_is_added_to_a_list_with_a_missing_row_comes_where_the_list_ended() -> None:
+    rows = DictRows()
+    rows.rows.update({number(at): b"\x01\x07" for at in (0, 1, 2, 7, 8, 9)})
+    for is_walked_first in (True, False):
+        cells = list_cells_over(rows)
+        if is_walked_first:
+            assert list(cells.elements(b"a")) == [7, 7, 7]
+        assert cells.length(b"a") == 3
+        cells.add(b"a", 1)
+        frozen: dict[bytes, bytes | None] = {}
+        cells.freeze(frozen, {})
+        assert list(frozen) == [number(3)]
+
+
 def test_a_short_list_is_read_once() -> None:
     rows = Numbered(WHOLE_ROWS_MAX)
     cells = list_cells_over(rows)

@@ -4,18 +4,10 @@ import msgspec
 import pytest
 
 from streamkit.errors import InvalidPipeline, Misconfigured
+from streamkit.state.collection_views import ListState, MapState, list_of, map_of
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
-from streamkit.state.views import (
-    CurrentKey,
-    Declaration,
-    ListState,
-    MapState,
-    ValueState,
-    list_of,
-    map_of,
-    value,
-)
+from streamkit.state.views import CurrentKey, Declaration, ValueState, value
 
 
 class Basket(msgspec.Struct):
