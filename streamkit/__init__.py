@@ -22,7 +22,8 @@ from streamkit.operators.aggregators import Aggregator
 from streamkit.operators.process import Context, Operator, Timer
 from streamkit.operators.side import Side, side
 from streamkit.serving import run, serve
-from streamkit.state.views import ListState, MapState, ValueState, list_of, map_of, value
+from streamkit.state.collection_views import ListState, MapState, list_of, map_of
+from streamkit.state.views import ValueState, value
 from streamkit.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,

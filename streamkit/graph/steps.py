@@ -87,7 +87,7 @@ def require_same_origin(first: Any, others: Iterable[Any]) -> None:
 
 def explain_keyed_only(stream: type, keyed: type) -> None:
     """Let a stream without a key say what to do when it is asked for what only a keyed one has."""
-    public = (name for name in vars(keyed) if not name.startswith("_"))
+    public = (name for name in dir(keyed) if not name.startswith("_"))
     keyed_only = sorted(name for name in public if not hasattr(stream, name) and name != "unkeyed")
 
     def explain(asked: Any, name: str) -> NoReturn:
@@ -99,5 +99,4 @@ def explain_keyed_only(stream: type, keyed: type) -> None:
         raise AttributeError(f"{type(asked).__name__!r} object has no attribute {name!r}")
 
     # Set from outside the class: a __getattr__ inside it would make the type checker believe in every name.
-    for hook in ("__getattr__",):
-        setattr(stream, hook, explain)
+    setattr(stream, "__getattr__", explain)  # noqa: B010 - a plain assignment is refused by the type checker

@@ -1,7 +1,8 @@
 """Stream, Keyed and Windowed: what a user writes a pipeline with. They add nodes to it; nothing runs here.
 
 A function may be a def, a lambda or a class; its return annotation tells the type of its results, or `to=` does. A
-step is named after its function unless `name=` says otherwise. The three are in one file because each gives the others.
+step is named after its function unless `name=` says otherwise. The three are in one file because each gives the others;
+what a stream gives of itself, with a key or without, is in `graph/any_stream.py`.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from streamkit.codec.annotations import returned_type
 from streamkit.codec.naming import call_name
 from streamkit.graph import steps
+from streamkit.graph.any_stream import AnyStream
 from streamkit.graph.builder import Builder
 from streamkit.graph.node import Node
 from streamkit.graph.windowed import How, Into, WindowSteps
@@ -34,30 +36,18 @@ M = TypeVar("M")
 K2 = TypeVar("K2")
 
 
-class Stream(Generic[T]):
+class Stream(AnyStream[T]):
     """Records with values of type `T`, in no particular place: what needs a key must call `key_by` first."""
-
-    def __init__(self, builder: Builder, node: Node) -> None:
-        self._builder = builder
-        self._node = node
 
     def map(self, fn: Callable[[T], R], *, to: Any = None, name: str | None = None) -> "Stream[R]":
         """Replace every value by `fn(value)`."""
         return Stream(self._builder, steps.add_map(self._builder, self._node, fn, to, name))
-
-    def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> "Stream[T]":
-        """Let through the values for which `fn(value)` is true."""
-        return Stream(self._builder, steps.add_filter(self._builder, self._node, fn, name))
 
     def flat_map(
         self, fn: Callable[[T], Iterable[R]], *, to: Any = None, name: str | None = None
     ) -> "Stream[R]":
         """Replace every value by the values of `fn(value)`; `to` is the type of one of them."""
         return Stream(self._builder, steps.add_flat_map(self._builder, self._node, fn, to, name))
-
-    def peek(self, fn: Callable[[T], object], *, name: str | None = None) -> "Stream[T]":
-        """Call `fn(value)` for what it does; a pipeline may end here. It may see a record more than once."""
-        return Stream(self._builder, steps.add_peek(self._builder, self._node, fn, name))
 
     def key_by(
         self,
@@ -96,19 +86,12 @@ class Stream(Generic[T]):
         """All records of several streams, in no particular order between them, without a key to count on."""
         return Stream(self._builder, steps.add_union(self._builder, self, others))
 
-    def write(
-        self, topic: Topic[T], *, key: Callable[[T], object] | None = None, name: str | None = None
-    ) -> None:
-        """Write every record to a topic, with the key it has or the one that `key(value)` makes."""
-        self._builder.write(self._node, topic, key, name)
 
-
-class Keyed(Generic[K, T]):
+class Keyed(AnyStream[T], Generic[K, T]):
     """Records with values of type `T`, each in the task that owns its key of type `K`. Every step keeps the key."""
 
     def __init__(self, builder: Builder, node: Node, origin: int) -> None:
-        self._builder = builder
-        self._node = node
+        super().__init__(builder, node)
         # The shuffle or source by which the records were placed: two streams share owners only if they share this.
         self._origin = origin
 
@@ -121,19 +104,11 @@ class Keyed(Generic[K, T]):
         step = MapKeyed(name or call_name(fn) or "map_keyed", fn, self._node.key_type)
         return self._then(steps.add(self._builder, self._node, step, to or returned_type(fn), name))
 
-    def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> "Keyed[K, T]":
-        """Let through the values for which `fn(value)` is true."""
-        return self._then(steps.add_filter(self._builder, self._node, fn, name))
-
     def flat_map(
         self, fn: Callable[[T], Iterable[R]], *, to: Any = None, name: str | None = None
     ) -> "Keyed[K, R]":
         """Replace every value by the values of `fn(value)`; `to` is the type of one of them."""
         return self._then(steps.add_flat_map(self._builder, self._node, fn, to, name))
-
-    def peek(self, fn: Callable[[T], object], *, name: str | None = None) -> "Keyed[K, T]":
-        """Call `fn(value)` for what it does; a pipeline may end here. It may see a record more than once."""
-        return self._then(steps.add_peek(self._builder, self._node, fn, name))
 
     def process(self, operator: Operator[K, T, R], *, name: str | None = None) -> "Keyed[K, R]":
         """Hand every record to an operator class with its own state; a pipeline may end here."""
@@ -230,12 +205,6 @@ class Keyed(Generic[K, T]):
     def unkeyed(self) -> Stream[T]:
         """The same records as a stream whose keys are not counted on; nothing moves."""
         return Stream(self._builder, self._node)
-
-    def write(
-        self, topic: Topic[T], *, key: Callable[[T], object] | None = None, name: str | None = None
-    ) -> None:
-        """Write every record to a topic, with its key or the one that `key(value)` makes."""
-        self._builder.write(self._node, topic, key, name)
 
     def _then(self, node: Node) -> "Keyed[K, Any]":
         return Keyed(self._builder, node, self._origin)

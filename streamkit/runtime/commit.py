@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping
 from streamkit.kafka.ports import Writer
 from streamkit.model.commit import Commit, Member
 from streamkit.model.ids import TopicPartition
-from streamkit.task.span_end import SpanCommit, SpanEnd
+from streamkit.task.engine import Engine
+from streamkit.task.span_end import SpanCommit
 from streamkit.task.task import Task
 
 
 class Committer:
     """Ends spans, one after the other."""
 
-    def __init__(self, writer: Writer, span_end: SpanEnd) -> None:
+    def __init__(self, writer: Writer, engine: Engine) -> None:
         self._writer = writer
-        self._span_end = span_end
+        self._engine = engine
         self._in_flight: asyncio.Task[None] | None = None
         self.ended_at = float("-inf")
         # Where the last commit to each partition has ended.
@@ -45,7 +46,7 @@ class Committer:
         Raises:
             SpanEndFailed: a task's span cannot be frozen; drop the span.
         """
-        span = self._span_end.freeze(tasks, member, self._writer.writer_id)
+        span = self._engine.freeze(tasks, member, self._writer.writer_id)
         if span is not None:
             self.sent = span.commit.positions
             self.batches_sent = len(span.commit.all_batches)
@@ -53,7 +54,7 @@ class Committer:
 
     async def _write(self, span: SpanCommit) -> None:
         ends = await self._send(span.commit)
-        self.advances += self._span_end.landed(span, ends)
+        self.advances += self._engine.landed(span, ends)
         self.ends |= ends
         self.commits += 1
         self.ended_at = asyncio.get_running_loop().time()

@@ -308,7 +308,8 @@ class LocalShuffles:
                     lane.open_door(at.partition, batch)
                     self._doors.append(Door(at, task, batch))
         log.info(
-            "records between stages of this worker now go through memory, not topics", partitions=len(self._doors)
+            "records between stages of this worker now go through memory, not topics",
+            partitions=len(self._doors),
         )
 
     def _stop_asking(self) -> None:

@@ -60,28 +60,28 @@ class WorkerLoop:
         self._failures = engine.failures
         self._topics = OutputTopics(parts.plan, engine, parts.log.admin())
         self._refusals = Refusals(engine.failures)
-        self._committer = Committer(parts.writer, engine.span_end)
+        self.committer = Committer(parts.writer, engine)
         self._persistence = Persistence(parts.storage, parts.settings)
         written = engine.routes.written
         self._retirement = Retirement(parts.log, parts.plan.name, written, engine.routes.read)
         self.roster = Roster(
             parts.plan, parts.log, self._persistence, parts.settings, self._retirement, self._make_task
         )
-        self._blocked = BlockedOutputs(
+        self.blocked = BlockedOutputs(
             parts.log.admin(), written, self._sweep, parts.settings.transaction_timeout_s
         )
         self._pulse = Pulse(self.roster, parts.log.admin(), engine)
         self._intakes = Intakes(self._reader, self.roster, engine)
         self._backoff = Backoff(parts.settings)
         self._writer_life = WriterLife(parts, self._retirement, self._backoff)
-        self._doubts = Doubts(parts.settings, self._committer, self._refusals)
+        self._doubts = Doubts(parts.settings, self.committer, self._refusals)
         self._is_transactional = parts.settings.guarantee == "exactly_once"
-        self._rhythm = Rhythm(parts.settings, self._committer, engine.outbox)
-        self._local = LocalShuffles(
-            self._local_lanes(), self.roster, self._committer, self._pauses, parts.log.admin()
+        self._rhythm = Rhythm(parts.settings, self.committer, engine.outbox)
+        self.local = LocalShuffles(
+            self._local_lanes(), self.roster, self.committer, self._pauses, parts.log.admin()
         )
         self._turns = Turns(
-            self._local, self._intakes, self._refusals, parts.settings.slice_records, clocks.elapsed_ms
+            self.local, self._intakes, self._refusals, parts.settings.slice_records, clocks.elapsed_ms
         )
         self.watch = Watch(parts.settings.processing_max_s, parts.membership, parts.losses, self._is_past)
         self._stopping = False
@@ -106,21 +106,6 @@ class WorkerLoop:
     def stop(self) -> None:
         """Finish the span, commit, leave the group; `run` then returns."""
         self._stopping = True
-
-    @property
-    def blocked_partitions(self) -> int:
-        """Partitions that we write to whose readers wait for a transaction that does not end."""
-        return self._blocked.count
-
-    @property
-    def local_partitions(self) -> int:
-        """Partitions of shuffles to which this worker hands over in memory."""
-        return self._local.partitions
-
-    @property
-    def commits(self) -> int:
-        """Commits that have landed so far."""
-        return self._committer.commits
 
     async def run(self) -> None:
         """Process until `stop`; what may be tried again is tried again here.
@@ -174,9 +159,9 @@ class WorkerLoop:
             for task in self._refusals.take_stopped(roster.running()):
                 self._stop_for_a_while(task)
         roster.wake(now_s(), self._pauses)
-        self._local.follow()
-        self._blocked.follow(now_s())
-        if not self._committer.busy:
+        self.local.follow()
+        self.blocked.follow(now_s())
+        if not self.committer.busy:
             await self._writer_life.look_after()
 
     async def _poll(self) -> Intake | None:
@@ -185,22 +170,22 @@ class WorkerLoop:
             return None
         if (waiting := await self._turns.next()) is not None:
             if self._intakes.are_quick:
-                self._local.begin(now_s())
+                self.local.begin(now_s())
             return waiting
-        if self._local.way is Way.GATHERING:
-            await self._committer.settle()  # what it has written is read before shuffles go by memory
+        if self.local.way is Way.GATHERING:
+            await self.committer.settle()  # what it has written is read before shuffles go by memory
         elif self._intakes.calm:
-            is_local = self._local.way is Way.LOCAL
+            is_local = self.local.way is Way.LOCAL
             await self._rhythm.rest(hops=0 if is_local else len(self._parts.plan.shuffles()))
-        self._local.choose(now_s())
-        is_busy = self._local.is_changing or self.roster.restoring or self._pulse.is_hurried
+        self.local.choose(now_s())
+        is_busy = self.local.is_changing or self.roster.restoring or self._pulse.is_hurried
         return await self._intakes.poll(BUSY_POLL_S if is_busy else IDLE_POLL_S)
 
     async def _run(self, intake: Intake) -> None:
         if not self._rhythm.is_span_open:
             self._rhythm.begin_span()
             self._engine.begin_span(self._parts.now_ms())
-        self._watch()
+        self._bound_span()
         if (failed := self._turns.run(intake)) is not None:  # turns.py    bounded by number and by time
             await self._obey(*failed)
         await asyncio.sleep(0)  # replies get their turn between two slices
@@ -211,7 +196,7 @@ class WorkerLoop:
             return
         if not self._rhythm.is_span_open:
             self._engine.begin_span(self._parts.now_ms())
-        self._watch()
+        self._bound_span()
         failed = self._pulse.beat(now_s(), lambda: self._refusals.is_full)
         if failed is not None:
             await self._obey(*failed)
@@ -223,27 +208,27 @@ class WorkerLoop:
 
     async def _commit(self) -> None:
         self._rhythm.end_span()
-        await self._committer.settle()
+        await self.committer.settle()
         await self._writer_life.look_after()
         try:
             for tasks in self.roster.running_by_stage():
                 await self._run_handed()
                 for task in tasks:
-                    for _ in self._engine.span_end.finish(task):
+                    for _ in self._engine.finish(task):
                         await asyncio.sleep(0)
-            self._committer.begin(self.roster.running(), self.roster.assignment.member)
+            self.committer.begin(self.roster.running(), self.roster.assignment.member)
             self._refusals.sent()
         except SpanEndFailed as failed:
             log.warning("a span could not be ended", task=str(failed.task.id), error=str(failed))
             await self._rewind(failed.task, failed.verdict)
         if self._refusals.is_searching:
-            await self._committer.settle()
+            await self.committer.settle()
             self._refusals.landed(self.roster.owner_of, now_s(), is_hurried=self._pulse.is_hurried)
         self._persistence.keep_within_memory(self.roster.states(), self._engine.outbox.caches)
 
     async def _run_handed(self) -> None:
         """Run all that was handed over: both ends of a local shuffle are committed together."""
-        while self._local.current() is not None:
+        while self.local.current() is not None:
             if (failed := self._turns.run_handed()) is not None:
                 raise SpanEndFailed(*failed)
             await asyncio.sleep(0)
@@ -253,11 +238,11 @@ class WorkerLoop:
         is_due = self._refusals.is_full or self._rhythm.is_due(is_drained=self._turns.waiting() is None)
         return has_moved and is_due
 
-    def _watch(self) -> None:
+    def _bound_span(self) -> None:
         """While spans are bounded: know what a span holds, and let nothing go past the broker."""
         if self._refusals.is_searching:
             self._refusals.watch(self.roster.running())
-            self._local.leave(now_s() + self._settings.restart_delay_last_s)
+            self.local.leave(now_s() + self._settings.restart_delay_last_s)
 
     # -- going back -----------------------------------------------------------------------------------------------
 
@@ -267,7 +252,7 @@ class WorkerLoop:
             await self._rewind(failed, verdict)
             return
         # Nobody may hand it anything while it waits.
-        self._local.leave(now_s() + self._settings.restart_delay_last_s)
+        self.local.leave(now_s() + self._settings.restart_delay_last_s)
         await self._commit()
         if failed.life is Life.RUNNING:
             self._intakes.drop({failed})
@@ -275,10 +260,10 @@ class WorkerLoop:
 
     async def _rewind(self, failed: Task, verdict: Verdict) -> None:
         """Drop the open span of all tasks and read it again; the failed task may have to wait first."""
-        await self._committer.settle()
+        await self.committer.settle()
         self._forget_span()
         # By then the failed record, read from a topic, has had its tries; and who fails often loses little by it.
-        self._local.leave(now_s() + self._settings.restart_delay_last_s)
+        self.local.leave(now_s() + self._settings.restart_delay_last_s)
         for task in list(self.roster.running()):
             # What fails in one partition fails in others too, and each first failure would cost a span of all.
             task.book.is_suspect = task.book.is_suspect or (
@@ -300,9 +285,9 @@ class WorkerLoop:
 
     async def _narrow(self, refused: DataRefused) -> None:
         """The broker does not take what a span holds: go by what its topics say now, or else look for it."""
-        await self._committer.abandon()
+        await self.committer.abandon()
         if not await self._topics.look_again():
-            self._refusals.refused(refused, self._committer.sent, now_s())
+            self._refusals.refused(refused, self.committer.sent, now_s())
         await self._go_back()  # positions are not in doubt: none of this span's are on their way
 
     async def _recover(self) -> None:
@@ -311,7 +296,7 @@ class WorkerLoop:
         Positions that are still on their way to the broker would move the group back later. The retired id refuses them,
         or where there is no transaction, a new generation of the group.
         """
-        await self._committer.abandon()
+        await self.committer.abandon()
         self._forget_span()
         await self._doubts.pause()
         await self._topics.look_again()
@@ -331,7 +316,7 @@ class WorkerLoop:
 
     async def _give_up(self) -> None:
         """Somebody else owns our tasks: forget them all; the loop joins again, then takes a new writer id."""
-        await self._committer.abandon()
+        await self.committer.abandon()
         self._forget_span()
         if self.roster.joined:
             self._writer_life.is_open = False
@@ -343,7 +328,7 @@ class WorkerLoop:
         )
 
     def _forget_span(self) -> None:
-        self._local.drop()
+        self.local.drop()
         self._engine.drop()
         self._intakes.drop()
         self._refusals.drop()
@@ -359,10 +344,10 @@ class WorkerLoop:
         if membership.lost or not roster.joined:
             await self._give_up()
             if self._parts.losses.was_handed:
-                self._local.leave(math.inf)  # read from its topic, the record has a place to be counted by
+                self.local.leave(math.inf)  # read from its topic, the record has a place to be counted by
         else:
             await self._commit()
-            await self._committer.settle()
+            await self.committer.settle()
         claim = partial(membership.join, list(roster.tasks), list(roster.declined.tasks))
         assignment = await retried("joining the group", self._backoff, claim)
         self._parts.names.twins.look(assignment.live_writers)
@@ -379,16 +364,16 @@ class WorkerLoop:
         if self.roster.joined and not self._parts.membership.lost:
             try:
                 await self._commit()
-                await self._committer.settle()
+                await self.committer.settle()
             except (Fenced, Retry, EncodeError, StateCorrupt) as error:
                 log.warning("the last span was not committed; it will be read again", error=str(error))
 
     async def _close(self) -> None:
-        await self._committer.cancel()
+        await self.committer.cancel()
         self._failures.log.end()
         await self._pulse.stop()
-        await self._blocked.stop()
-        await self._local.stop()
+        await self.blocked.stop()
+        await self.local.stop()
         await self.roster.close_all(self._pauses)
         await self._parts.membership.leave()
         await self._reader.close()

@@ -12,11 +12,10 @@ import structlog
 from streamkit.errors import Retry
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin, Log
+from streamkit.model.counts import DEAD_LETTERS, LATE_RECORDS, RECORDS_IN, RECORDS_OUT
 from streamkit.model.ids import MAX_TIME, TopicPartition
 from streamkit.runtime.last_commits import last_commits
 from streamkit.task.clock_state import CLOCK, decode_clock
-from streamkit.task.counts import DEAD_LETTERS, RECORDS_IN, RECORDS_OUT
-from streamkit.windows.late import LATE_RECORDS
 
 say = structlog.get_logger()
 

@@ -10,9 +10,9 @@ def worker_status(loop: WorkerLoop, pipeline: str, now_ms: int) -> WorkerStatus:
     """What there is to say about a worker at this moment."""
     return WorkerStatus(
         pipeline=pipeline,
-        commits=loop.commits,
-        local_partitions=loop.local_partitions,
-        blocked_partitions=loop.blocked_partitions,
+        commits=loop.committer.commits,
+        local_partitions=loop.local.partitions,
+        blocked_partitions=loop.blocked.count,
         tasks=[_task_status(task, now_ms) for task in list(loop.roster.tasks.values())],
     )
 

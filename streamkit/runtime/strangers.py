@@ -9,11 +9,11 @@ comes by it is passed over and counted (`task/hearsay.py`).
 import structlog
 
 from streamkit.kafka.ports import Admin
+from streamkit.model.counts import DOUBTED_SIGNALS
 from streamkit.progress.writers import Writers
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.looks import Look
 from streamkit.runtime.prepare import HEARD_S
-from streamkit.task.hearsay import DOUBTED
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class Strangers:
         for task in self._roster.running():
             channels = task.clock.channels.get(topic)
             if channels is not None and channels.cut(known):
-                task.clock.counts[DOUBTED] += 1
+                task.clock.counts[DOUBTED_SIGNALS] += 1
                 task.moved = True
 
     async def stop(self) -> None:

@@ -104,7 +104,7 @@ async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asynci
             ):
                 is_grown = await run_until_grown(loop, cluster.admin())
         slot.forget_member()
-        log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=loop.commits)
+        log.info("worker stopped", pipeline=plan.name, worker=slot.name, commits=loop.committer.commits)
         return is_grown and not asked.is_set()
     finally:
         slot.release()

@@ -4,7 +4,7 @@ The worker (`runtime/`) drives it over Kafka; whoever has records of another ori
 order in which a record meets them:
 
 the walk        fetched ingest heads time_passes chain routes emit span_end
-a task          engine task positions origin identity clocks clock_state time_rules counts
+a task          engine task positions origin identity clocks clock_state time_rules
 event time      hearsay
 the output      limits
 failures        failures failure_book failure_log careful letters singly outside

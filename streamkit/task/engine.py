@@ -4,15 +4,17 @@
     engine.start(task, restored)                      it begins where a commit has left it
     engine.feed(task, batch)                          records of an input, and what they make due
     engine.pass_time(task)                            timers and generators that go by the clock on the wall
-    span = engine.end_span(tasks, member, writer_id)  rows, results, signals and positions, ready to be written
+    engine.finish(task)                               it says what it says when a span ends, stage by stage
+    span = engine.freeze(tasks, member, writer_id)    rows, results, signals and positions, ready to be written
     engine.landed(span, ends)                         they are: the tasks go on from there
     engine.rewind(task)                               they are not: everything since the last commit is forgotten
 
-The worker's loop (`runtime/loop.py`) drives it over Kafka, slice by slice, so that no slow record keeps replies waiting; the
-harness and the simulation drive the worker's loop. Who has records of another origin drives it directly.
+The worker's loop (`runtime/loop.py`) drives it over Kafka, slice by slice (`intake`), so that no slow record keeps replies
+waiting; the harness and the simulation drive the worker's loop. Who has records of another origin, and nobody who waits,
+has `feed` for a whole batch and `end_span` for the end of all tasks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from streamkit.graph.plan import Plan
@@ -64,14 +66,14 @@ class Engine:
         self.outbox = Outbox(batches, limits)
         self.routes = Routes(plan, self.outbox, partition_counts)
         self.failures = Failures(plan.on_error, Letters(self.routes.letters), rules.clocks.elapsed_ms)
-        self.span_end = SpanEnd(self.outbox, self.failures, identify(plan), rules.clocks)
+        self._span_end = SpanEnd(self.outbox, self.failures, identify(plan), rules.clocks)
 
     # -- the life of a task ---------------------------------------------------------------------------------------
 
     def make(self, task_id: TaskId, stage: Stage, inputs: Mapping[TopicPartition, Input]) -> Task:
         """A task that has yet to be restored."""
         task = Task(task_id, stage, inputs, self.rules, self.failures.put_timer_aside, self._make_careful)
-        task.tell = self.span_end.tell
+        task.tell = self._span_end.tell
         return task
 
     def _make_careful(self, task: Task) -> Careful:
@@ -136,18 +138,32 @@ class Engine:
 
     # -- the end of a span ----------------------------------------------------------------------------------------
 
-    def end_span(self, tasks: Iterable[Task], member: Member, writer_id: str) -> SpanCommit | None:
-        """All that is to be written for the span of these tasks, upstream ones first; None if they have done nothing.
+    def finish(self, task: Task) -> Iterator[None]:
+        """Let a task say what it says at the end of a span; the stages behind it come after.
+
+        Yields when it has taken so long that whoever else waits should get a turn.
 
         Raises:
-            SpanEndFailed: what was held back cannot be sent on, or state cannot be written; drop the span.
+            SpanEndFailed: what was held back cannot be sent on; drop the span.
         """
+        return self._span_end.finish(task)
+
+    def freeze(self, tasks: Iterable[Task], member: Member, writer_id: str) -> SpanCommit | None:
+        """All that these tasks have done since their last commit, ready to be written; None if they have done nothing.
+
+        Raises:
+            SpanEndFailed: a task's state cannot be written; drop the span.
+        """
+        return self._span_end.freeze(tasks, member, writer_id)
+
+    def end_span(self, tasks: Iterable[Task], member: Member, writer_id: str) -> SpanCommit | None:
+        """`finish` of all these tasks, upstream ones first, then `freeze`, where nobody else waits for a turn."""
         tasks = list(tasks)
         for task in tasks:
-            for _ in self.span_end.finish(task):
+            for _ in self.finish(task):
                 pass
-        return self.span_end.freeze(tasks, member, writer_id)
+        return self.freeze(tasks, member, writer_id)
 
     def landed(self, span: SpanCommit, ends: Mapping[TopicPartition, int]) -> bool:
         """The span is committed, and this is where its partitions end now; whether it brought a task forward."""
-        return self.span_end.landed(span, ends)
+        return self._span_end.landed(span, ends)

@@ -14,12 +14,12 @@ import structlog
 from streamkit.config import Settings
 from streamkit.errors import DataRefused, EncodeError, Misconfigured, UserCodeError, said
 from streamkit.graph.policy import ErrorPolicy
+from streamkit.model.counts import DEAD_LETTERS
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import LogRecord, Unreadable
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.state.timers import StoredTimer
 from streamkit.task.chain import RecordFailed, failing_step
-from streamkit.task.counts import DEAD_LETTERS
 from streamkit.task.failure_book import Condemned, Key, Unit, Wait
 from streamkit.task.failure_log import FailureLog
 from streamkit.task.letters import Letters, reason_of

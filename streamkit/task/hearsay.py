@@ -11,6 +11,7 @@ import structlog
 
 from streamkit.codec.signals import SentSignal, decode_signal
 from streamkit.errors import Misconfigured
+from streamkit.model.counts import DOUBTED_SIGNALS, FOREIGN_RECORDS
 from streamkit.model.ids import KEY_GROUPS
 from streamkit.model.signal import EndOfInput
 from streamkit.progress.task_clock import TaskClock
@@ -20,10 +21,6 @@ log = structlog.get_logger()
 
 # By how much the clocks of two hosts may differ: as much as a broker allows a writer's to be ahead of its own.
 SKEW_MS = 3_600_000
-
-# Under these names a task counts what it did not believe, and what it passed over.
-DOUBTED = "doubted_signals"
-FOREIGN = "foreign_records"
 
 
 def listener(
@@ -38,13 +35,13 @@ def listener(
         except Misconfigured as error:
             if not rules.skip_foreign:
                 raise
-            _pass_over(clock, FOREIGN, topic, error.detail or error.problem)
+            _pass_over(clock, FOREIGN_RECORDS, topic, error.detail or error.problem)
             return
         if channels is None:
             return  # an earlier version of the pipeline had a use for it
         doubt = _doubt(sent, topic, rules)
         if doubt is not None:
-            _pass_over(clock, DOUBTED, topic, doubt)
+            _pass_over(clock, DOUBTED_SIGNALS, topic, doubt)
             return
         # The stage upstream may have grown, and its worker heard of it before us.
         channels.grow(sent.channel + 1)

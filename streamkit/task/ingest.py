@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 
 from streamkit.errors import EncodeError, Misconfigured
+from streamkit.model.counts import RECORDS_IN
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.progress.channels import Status
@@ -17,7 +18,6 @@ from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.task.careful import guarded
 from streamkit.task.chain import Paused, RecordFailed, failed_behind
-from streamkit.task.counts import RECORDS_IN
 from streamkit.task.failure_book import Condemned
 from streamkit.task.failures import Failures, Verdict
 from streamkit.task.fetched import FetchedRecords

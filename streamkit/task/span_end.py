@@ -15,6 +15,7 @@ import msgspec
 from streamkit.codec.signals import HEADER, encode_signal
 from streamkit.errors import Bug, EncodeError, Misconfigured, UserCodeError, is_of_the_record, said
 from streamkit.model.commit import Commit, Member
+from streamkit.model.counts import RECORDS_OUT
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.model.records import Headers
 from streamkit.model.signal import Signal
@@ -24,7 +25,6 @@ from streamkit.progress.task_clock import ClockState
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.task.careful import guarded
 from streamkit.task.clocks import Clocks
-from streamkit.task.counts import RECORDS_OUT
 from streamkit.task.emit import Outbox
 from streamkit.task.failure_book import Condemned, Kind
 from streamkit.task.failures import Failures, Verdict

@@ -9,6 +9,13 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streamkit.model.counts import (
+    DEAD_LETTERS,
+    DOUBTED_SIGNALS,
+    FOREIGN_RECORDS,
+    LATE_RECORDS,
+    OPEN_WINDOWS,
+)
 from streamkit.telemetry.status import TaskStatus, WorkerStatus
 
 LOOPBACK = "127.0.0.1"
@@ -16,13 +23,13 @@ _TASK = ("pipeline", "stage", "partition")
 
 # name of a total -> metric, what it says
 _TOTALS = {
-    "dead_letters": ("streamkit_records_set_aside", "Dead letters, and skipped records."),
-    "doubted_signals": ("streamkit_doubted_signals", "Watermarks in shuffles that no task can have sent."),
-    "foreign_records": ("streamkit_foreign_records", "Records in shuffles that streamkit did not write."),
-    "late_records": ("streamkit_late_records", "Records that came after their windows had closed."),
+    DEAD_LETTERS: ("streamkit_records_set_aside", "Dead letters, and skipped records."),
+    DOUBTED_SIGNALS: ("streamkit_doubted_signals", "Watermarks in shuffles that no task can have sent."),
+    FOREIGN_RECORDS: ("streamkit_foreign_records", "Records in shuffles that streamkit did not write."),
+    LATE_RECORDS: ("streamkit_late_records", "Records that came after their windows had closed."),
 }
 _LEVELS = {
-    "open_windows": ("streamkit_open_windows", "Windows that hold something and have not closed, by key."),
+    OPEN_WINDOWS: ("streamkit_open_windows", "Windows that hold something and have not closed, by key."),
 }
 
 

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streamkit.errors import InvalidPipeline
+from streamkit.model.counts import OPEN_WINDOWS
 from streamkit.operators.aggregators import Aggregator, Count, Fold
 from streamkit.operators.step import Scope
 from streamkit.state.value_cells import ValueCells
-
-# Under which name a task counts its windows that hold something.
-OPEN_WINDOWS = "open_windows"
 
 # A timestamp in ms and a value.
 Element = tuple[int, Any]

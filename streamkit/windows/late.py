@@ -1,10 +1,10 @@
 """Late records: those whose windows are all closed. They are counted, or leave by a port of their own; never lost."""
 
+from streamkit.model.counts import LATE_RECORDS
 from streamkit.operators.step import Ports, Push, Scope
 
 # The port by which they leave a window step, as they came.
 LATE = "late"
-LATE_RECORDS = "late_records"
 
 
 def late_way(outputs: Ports, scope: Scope) -> Push:

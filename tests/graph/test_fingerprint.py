@@ -19,7 +19,8 @@ from streamkit.graph.fingerprint import (
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.resolve import resolve
 from streamkit.operators.process import Context, Operator
-from streamkit.state.views import map_of, value
+from streamkit.state.collection_views import map_of
+from streamkit.state.views import value
 from tests.graph.shop import Click, by_number, by_page, clicks, counts, is_human, top_pages, unique
 
 ROOT = Path(__file__).resolve().parent.parent.parent

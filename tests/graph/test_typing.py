@@ -99,7 +99,7 @@ MISTAKES = [
     ),
     ("stream.count()", '"Stream[Click]" has no attribute "count"  [attr-defined]'),
     ("stream.process(Length())", '"Stream[Click]" has no attribute "process"  [attr-defined]'),
-    ("stream.write(numbers)", 'Argument 1 to "write" of "Stream" has incompatible type "Topic[int]"'),
+    ("stream.write(numbers)", 'Argument 1 to "write" of "AnyStream" has incompatible type "Topic[int]"'),
     ("keyed.map(lambda click: click.nothing)", '"Click" has no attribute "nothing"  [attr-defined]'),
     (
         "stream.key_by(lambda click: click.number).process(Length())",

@@ -7,7 +7,8 @@ import pytest
 from streamkit.errors import InvalidPipeline, UserCodeError
 from streamkit.operators.agent import agent_processor
 from streamkit.operators.process import Context, ProcessStep
-from streamkit.state.views import MapState, ValueState, map_of, value
+from streamkit.state.collection_views import MapState, map_of
+from streamkit.state.views import ValueState, value
 from tests.operators.scope import Chain
 
 Ctx = Context[str, Any]

@@ -4,7 +4,8 @@ import pytest
 
 from streamkit.errors import Misconfigured, UserCodeError
 from streamkit.operators.process import Context, Operator, OperatorProcessor, ProcessStep, emitted_type
-from streamkit.state.views import map_of, value
+from streamkit.state.collection_views import map_of
+from streamkit.state.views import value
 from tests.operators.scope import Chain
 
 R = TypeVar("R")

@@ -45,7 +45,7 @@ def test_a_transaction_that_stays_open_on_a_shuffle_does_not_stop_all_reading() 
         hold(harness, topic)
         loop = harness.workers[0].loop
         assert loop is not None
-        loop._local.leave()  # as after any record that failed, and any commit in doubt
+        loop.local.leave()  # as after any record that failed, and any commit in doubt
         waits_s = []
         for number in range(60):
             waits_s.append(waited_s(harness, number))

@@ -89,7 +89,7 @@ def test_behind_a_shuffle_only_what_was_carried_is_told_whichever_way_it_went(is
     pipeline.read(VIEWS).key_by(page_of).process(Tell()).write(TOLD)
     with Harness(pipeline, partitions=1, local_shuffle=is_local) as harness:
         harness.advance(GATHERED_S)
-        assert (harness.workers[0].loop._local.way is Way.LOCAL) is is_local
+        assert (harness.workers[0].loop.local.way is Way.LOCAL) is is_local
         send(harness, "home", OTHER, TRACE)
         assert told(harness) == [[None, 0, None, ["traceparent"]]]
         assert len(raw(harness, shuffle_topics(pipeline)[0])) == (0 if is_local else 1)

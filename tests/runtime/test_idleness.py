@@ -78,9 +78,9 @@ def test_when_all_are_silent_event_time_is_the_greatest_that_was_promised():
         harness.advance(60)
         assert harness.read(RINGS) == ["a@50"]
         assert {task.clock.status for task in harness._running()} == {Status.IDLE}
-        commits = harness.workers[0].loop.commits
+        commits = harness.workers[0].loop.committer.commits
         harness.advance(200)
-        assert harness.workers[0].loop.commits == commits
+        assert harness.workers[0].loop.committer.commits == commits
 
 
 def test_one_that_wakes_up_is_waited_for_again_and_takes_nothing_back():

@@ -21,7 +21,7 @@ GATHERED_S = 0.2
 
 
 def ways(harness: Harness) -> list[Way]:
-    return [worker.loop._local.way for worker in harness.workers if worker.loop is not None]
+    return [worker.loop.local.way for worker in harness.workers if worker.loop is not None]
 
 
 def send(harness: Harness, count: int) -> None:
@@ -52,11 +52,11 @@ def test_one_commit_carries_a_record_through_two_shuffles():
     ).write(COUNTS)
     with Harness(pipeline) as harness:
         harness.advance(GATHERED_S)
-        before = harness.workers[0].loop.commits
+        before = harness.workers[0].loop.committer.commits
         harness.send(VIEWS, View("home"))
         harness.run()
         assert harness.read(COUNTS) == [Count("1", 1)]
-        assert harness.workers[0].loop.commits == before + 1
+        assert harness.workers[0].loop.committer.commits == before + 1
 
 
 def test_of_two_workers_each_hands_over_what_is_for_itself():
@@ -231,7 +231,7 @@ def test_nothing_overtakes_what_was_written_to_the_topic_before(pause_s: float):
 def test_a_backlog_in_the_topics_is_worked_off_before_anything_is_handed_over():
     pipeline = in_order()
     with Harness(pipeline, partitions=1) as harness:
-        local = harness.workers[0].loop._local
+        local = harness.workers[0].loop.local
         harness.advance(GATHERED_S)
         local.leave()
         (topic,) = shuffle_topics(pipeline)

@@ -24,23 +24,23 @@ def test_gathering_begins_while_quick_batches_wait(monkeypatch: pytest.MonkeyPat
         assert loop is not None
         send(harness, BATCHES)
         harness.run()  # by now it is known that the records are quick
-        loop._local.leave()
+        loop.local.leave()
         seen: Counter[tuple[Way, bool]] = Counter()
-        begin = loop._local.begin
+        begin = loop.local.begin
 
         def begin_beside(now_s: float) -> None:
-            seen[loop._local.way, loop._intakes.drained] += 1
+            seen[loop.local.way, loop._intakes.drained] += 1
             begin(now_s)
 
-        monkeypatch.setattr(loop._local, "begin", begin_beside)
-        monkeypatch.setattr(loop._local, "choose", lambda _: None)  # no moment comes in which nothing waits
+        monkeypatch.setattr(loop.local, "begin", begin_beside)
+        monkeypatch.setattr(loop.local, "choose", lambda _: None)  # no moment comes in which nothing waits
         send(harness, BATCHES)
         harness.advance(0.5)
         assert seen[Way.TOPIC, False]
-        assert loop._local.way is Way.GATHERING
+        assert loop.local.way is Way.GATHERING
         monkeypatch.undo()
         harness.run()
-        assert loop._local.way is Way.LOCAL
+        assert loop.local.way is Way.LOCAL
         check_running_counts(harness.read(COUNTS))
 
 

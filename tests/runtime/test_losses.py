@@ -8,13 +8,13 @@ from structlog.testing import capture_logs
 
 import streamkit as sk
 from streamkit.graph.policy import ErrorPolicy
+from streamkit.model.counts import DEAD_LETTERS
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.losses import KEPT_MS, Losses
 from streamkit.runtime.slot import Slot, take_slot
 from streamkit.runtime.whereabouts import Whereabouts
 from streamkit.state.timers import StoredTimer
-from streamkit.task.counts import DEAD_LETTERS
 from streamkit.task.failure_book import Condemned
 from streamkit.task.task import Task
 from streamkit.testing import Harness

@@ -170,14 +170,14 @@ def test_gathering_and_its_end_read_nothing_that_others_hold(gathered_s: float) 
     with Harness(counting()) as harness:
         loop = harness.workers[0].loop
         assert loop is not None
-        loop._local.leave()
+        loop.local.leave()
         pauses, place = held_view(harness)
         send(harness, 90)
-        while loop._local.way is not Way.GATHERING:
+        while loop.local.way is not Way.GATHERING:
             harness.advance(0.0001)
         harness.advance(gathered_s)
-        assert loop._local.way is (Way.LOCAL if gathered_s else Way.GATHERING)
-        loop._local.leave()
+        assert loop.local.way is (Way.LOCAL if gathered_s else Way.GATHERING)
+        loop.local.leave()
         harness.advance(1)
         assert pauses.is_held(place)
         assert read_of(harness, place) == 0

@@ -241,7 +241,7 @@ def test_partitions_that_a_sink_got_later_are_looked_after_too():
         harness._do(loop._parts.log.admin().add_partitions(COUNTS.name, late.partition + 1))
         harness._do(loop._topics.look_again())
         assert late in loop._retirement._outputs
-        assert late in loop._blocked._outputs
+        assert late in loop.blocked._outputs
 
 
 def test_the_name_of_a_writer_that_is_not_of_this_pipeline_is_told_once():

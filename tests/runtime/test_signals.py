@@ -125,10 +125,10 @@ def test_signals_are_sent_when_something_has_changed_and_then_no_more():
             [(reader, writer, Watermark(99)) for reader in range(2) for writer in range(2)], key=repr
         )
         assert len(said) == 4
-        commits = harness.workers[0].loop.commits
+        commits = harness.workers[0].loop.committer.commits
         harness.advance(120)
         assert signals(harness, topic) == []
-        assert harness.workers[0].loop.commits == commits
+        assert harness.workers[0].loop.committer.commits == commits
         harness.send(ORDERS, Order(100), Order(99), key=key_on(0, 2))
         harness.run()
         assert signals(harness, topic) == []

@@ -217,9 +217,9 @@ def test_run_waits_until_all_timers_that_are_due_have_fired(few_at_once, shuffle
 def test_very_many_timers_fire_in_order_with_commits_in_between(few_at_once):
     with Harness(ringing(), partitions=1) as harness:
         harness.send(ORDERS, Order(0, set=list(range(1, 101))), Order(200), key="a")
-        before = harness.workers[0].loop.commits
+        before = harness.workers[0].loop.committer.commits
         assert settle(harness, 5) == [f"a@{time}" for time in range(1, 101)]
-        assert harness.workers[0].loop.commits > before + 5
+        assert harness.workers[0].loop.committer.commits > before + 5
 
 
 @pytest.mark.parametrize("pause_s", [0.0005, 0.003, 0.011])

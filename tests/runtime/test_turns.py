@@ -112,7 +112,7 @@ def test_handed_over_records_that_are_slow_give_the_loop_back(turns_ms: list[flo
     with Harness(pipeline, partitions=1) as harness:
         harness.run()
         assert harness.workers[0].loop is not None
-        assert harness.workers[0].loop.local_partitions == 1
+        assert harness.workers[0].loop.local.partitions == 1
         turns_ms.clear()
         harness.send(WORDS, *[""] * 200)
         harness.run()

@@ -71,7 +71,7 @@ def send_backlog(harness: Harness, *topics: sk.Topic[Visit]) -> None:
 def require_way(harness: Harness, *, is_local: bool) -> None:
     loop = harness.workers[0].loop
     assert loop is not None
-    assert (loop.local_partitions > 0) is is_local
+    assert (loop.local.partitions > 0) is is_local
 
 
 @pytest.mark.parametrize("is_local", [True, False])

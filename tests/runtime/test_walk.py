@@ -125,6 +125,6 @@ def test_nothing_to_say_nothing_to_commit():
     with Harness(counting()) as harness:
         harness.send(VIEWS, View("a"))
         harness.run()
-        before = harness.workers[0].loop.commits
+        before = harness.workers[0].loop.committer.commits
         harness.advance(60)
-        assert harness.workers[0].loop.commits == before
+        assert harness.workers[0].loop.committer.commits == before

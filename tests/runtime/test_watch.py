@@ -286,7 +286,7 @@ def test_a_record_that_was_handed_over_is_found_by_its_place_in_the_topic() -> N
         harness.run()
         watch_over(harness, [])
         assert harness.workers[0].loop is not None
-        assert harness.workers[0].loop.local_partitions == 1
+        assert harness.workers[0].loop.local.partitions == 1
         harness.send(WORDS, "fine", "stuck", "good")
         harness.run()
         assert sorted(harness.read(LENGTHS)) == [4, 4]

@@ -3,13 +3,13 @@
 import contextlib
 from typing import Any
 
+from streamkit.model.counts import DEAD_LETTERS
 from streamkit.state.record_layer import RecordLayer
 from streamkit.state.timers import TimerCells
 from streamkit.state.values import ValueFormat
 from streamkit.task import letters
 from streamkit.task.careful import Careful
 from streamkit.task.chain import RecordFailed
-from streamkit.task.counts import DEAD_LETTERS
 from streamkit.task.failures import Failures
 from streamkit.task.ingest import FetchedIntake, Intake
 from streamkit.task.task import Task

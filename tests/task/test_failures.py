@@ -253,7 +253,7 @@ def test_many_records_that_fail_are_each_tried_as_often_as_the_policy_says():
 
 def test_a_worker_can_be_killed_while_its_commit_is_in_flight():
     with Harness(counting()) as harness:
-        committer = harness.workers[0].loop._committer
+        committer = harness.workers[0].loop.committer
         sent = 0
         while not committer.busy:
             harness.send(VIEWS, View("home"), key=str(sent))

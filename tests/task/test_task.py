@@ -9,12 +9,12 @@ import streamkit as sk
 from streamkit.errors import Bug
 from streamkit.kafka.ports import Assignment
 from streamkit.model.commit import Member
+from streamkit.model.counts import DEAD_LETTERS
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState
 from streamkit.runtime.assign import _follows as follows
 from streamkit.state.memory import MemoryStores
 from streamkit.state.task_state import TaskState
-from streamkit.task.counts import DEAD_LETTERS
 from streamkit.task.failure_book import Condemned
 from streamkit.task.task import ALLOWED, Life, Restored, Task
 from streamkit.testing import Harness

@@ -8,7 +8,8 @@ from streamkit.model.ids import MAX_TIME
 from streamkit.operators.aggregators import count
 from streamkit.operators.process import Context, Operator, OperatorProcessor, ProcessStep
 from streamkit.operators.step import MAIN
-from streamkit.state.views import map_of, value
+from streamkit.state.collection_views import map_of
+from streamkit.state.views import value
 from streamkit.windows import (
     CountEvictor,
     CountTrigger,
