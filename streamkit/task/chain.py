@@ -20,7 +20,7 @@ from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import StepTimers, TaskClock, TimerFailed
 from streamkit.state.spec import StoreSpec
 from streamkit.state.task_state import TaskState
-from streamkit.task.heads import head_of
+from streamkit.task.heads import head_of, time_of
 from streamkit.task.origin import RecordOrigin
 from streamkit.task.outside import DECODE, WATERMARKS
 from streamkit.task.time_passes import TimersLeft
@@ -111,6 +111,8 @@ class Chain(msgspec.Struct):
     """A stage bound to one task: what runs the records of each input, and who keeps results back until the span ends."""
 
     entries: dict[str, Run]
+    # By source with event time: what the loop took for the event time of a record.
+    times: dict[str, Callable[[LogRecord], int]]
     held: list[tuple[Held, Push]]
     clean_steps: frozenset[str]
 
@@ -120,7 +122,9 @@ def bind(stage: Stage, scope: TaskScope) -> Chain:
     binding = _Binding(stage, scope)
     entries = {each.topic: binding.entry(each) for each in stage.inputs}
     clean = {step.step.name for step in stage.steps if step.fails_clean}
-    return Chain(entries, scope.held, frozenset(clean | {DECODE}))
+    sources = (each for each in stage.inputs if each.topic in scope.clock.sources)
+    times = {each.topic: time_of(each, scope.clock.sources[each.topic], _decoder(each)) for each in sources}
+    return Chain(entries, times, scope.held, frozenset(clean | {DECODE}))
 
 
 class _Binding:

@@ -5,10 +5,12 @@ brings: what it makes due fires before the record behind it (`task/time_passes.p
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 
 from streamkit.errors import DecodeError
 from streamkit.graph.stage import Input
 from streamkit.model.event_time import Clock, as_milliseconds
+from streamkit.model.records import LogRecord
 from streamkit.operators.step import Statements
 from streamkit.progress.source_clock import SourceClock
 from streamkit.progress.task_clock import TaskClock
@@ -92,6 +94,23 @@ def _read_time(source: Input) -> tuple[str, ...]:
                 "timestamp = read(value)",
                 "if type(timestamp) is not int: timestamp = as_milliseconds(timestamp)",
             )
+
+
+def time_of(
+    source: Input, clock: SourceClock, decode: Callable[[object], object]
+) -> Callable[[LogRecord], int]:
+    """What the head of a source has taken for the event time of a record; for records that it has let through."""
+    read = source.time.reader(source.value_type)
+    if source.time.time is Clock.INGESTION:
+        return lambda _: clock.ingested_ms
+    if read is None:
+        return attrgetter("timestamp")
+
+    def found(record: LogRecord) -> int:
+        time = read(decode(record.value))
+        return time if type(time) is int else as_milliseconds(time)
+
+    return found
 
 
 def _insane(timestamp: int, latest: int) -> DecodeError:

@@ -11,10 +11,10 @@ from operator import attrgetter
 
 from streamkit.errors import EncodeError, Misconfigured
 from streamkit.model.counts import RECORDS_IN
-from streamkit.model.ids import TopicPartition
+from streamkit.model.ids import MIN_TIME, TopicPartition
 from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.progress.channels import Status
-from streamkit.progress.source_clock import GeneratorFailed
+from streamkit.progress.source_clock import GeneratorFailed, SourceClock
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.task.careful import guarded
 from streamkit.task.chain import Paused, RecordFailed, failed_behind
@@ -145,11 +145,15 @@ class FetchedIntake(Intake):
         condemned = self.task.book.records.get(self.partition)
         if condemned or self.task.careful is not None:
             return self._run_one_by_one(records, condemned or {}, failures)
+        source = self.task.clock.sources.get(self.partition.topic)
+        highest = MIN_TIME if source is None else source.highest
         try:
             self._run(records)
         except RecordFailed as failed:
             if self._fetched.lies():
                 return failures.judge_lie(self.task)
+            if source is not None:
+                self._take_back_time(source, highest, _before(records, failed.record.offset))
             return self._judge(failed, records, failures)
         except Paused as paused:
             if self._fetched.lies():
@@ -233,15 +237,22 @@ class FetchedIntake(Intake):
         verdict = failures.judge(self.task, self.partition, failed)
         if verdict is Verdict.WAIT:
             self._advance(failed.record.offset)
-            source = self.task.clock.sources.get(self.partition.topic)
-            if source is not None:
-                source.in_hand = None  # it will be read again
         if verdict is not Verdict.SET_ASIDE:
             return verdict
         after = failed.record.offset + 1
         self._advance(after)
         self._waiting = _behind(records, after) + self._waiting
         return None
+
+    def _take_back_time(self, source: SourceClock, highest: int, done: list[LogRecord]) -> None:
+        """Let event time be where the records before a failed one have brought it, as it is for a careful task.
+
+        A time that only a failed record was ahead with would make others late.
+        """
+        source.in_hand = None  # the generator has not seen it
+        if source.generator is None and source.highest > highest:
+            time_of = self.task.chain.times[self.partition.topic]
+            source.highest = max(highest, max(map(time_of, done), default=highest))
 
     def _pause(self, offset: int, records: list[LogRecord]) -> None:
         """Go on from this record when it is our turn again."""
@@ -260,6 +271,11 @@ class FetchedIntake(Intake):
 
     def _advance(self, offset: int) -> None:
         self.task.positions.advance(self.partition, offset)
+
+
+def _before(records: list[LogRecord], offset: int) -> list[LogRecord]:
+    """Those before this offset, as in `_behind`."""
+    return records[: bisect_left(records, offset, key=attrgetter("offset"))]
 
 
 def _behind(records: list[LogRecord], offset: int) -> list[LogRecord]:
