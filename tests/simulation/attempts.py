@@ -14,6 +14,13 @@ from tests.simulation.world import World
 # all the faults of a seed together make it. A dead letter needs no word of its own: it is in the commit that passes.
 RUNS_MAX = 20
 
+# What a worker says that the group has put out although it lives, and under which name such moments are counted.
+PUT_OUT_LINES = (
+    "this worker is not a member of the group any more",
+    "the broker refused us as a former owner: joining the group again",
+)
+PUT_OUT = "put out alive"
+
 # What is counted at the moment: one world at a time.
 _counting: list["Attempts"] = []
 
@@ -47,7 +54,9 @@ class Attempts:
             world.failures.append(f"I17: {at}@{offset} was run {runs} times, and nothing came of it")
 
     def warned(self, line: dict[str, Any]) -> None:
-        """Somebody warned; what counts is a line that names a place in a partition."""
+        """Somebody warned; what counts is a line that names a place in a partition, or that one of the living was put out."""
+        if line.get("event") in PUT_OUT_LINES:
+            self._world.trace.counts[PUT_OUT] += 1
         for said in line.values():
             place, is_place, _ = str(said).partition("@")
             if is_place:

@@ -33,8 +33,8 @@ class Listing(sk.Operator[str, Event, Out]):
     recent = sk.list_of(int)
     # One number after every other record.
     mark = sk.list_of(int)
-    # Never added to by a record that may stay.
-    bulk = sk.list_of(str)
+    # Never added to by a record that may stay, and never emptied: what cannot be stored is found.
+    bulk = sk.list_of(int | str)
 
     def __init__(self, flakes: dict[tuple[str, str, int], int]) -> None:
         self.flakes = flakes
@@ -60,7 +60,7 @@ class Listing(sk.Operator[str, Event, Out]):
             ctx.emit(out)
         fail_late(value, self.flakes)
         if value.fate == "unwritable":
-            self.chapter.add(1 << 70)
+            self.bulk.add(1 << 70)
         if value.fate == "too_large":
             self.bulk.add(TOO_LARGE)
 

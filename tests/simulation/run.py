@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 
-from tests.simulation.families import Family
+from tests.simulation.families import Family, family_of
 from tests.simulation.simulate import Verdict, quiet, simulate
 
 PROGRESS_EVERY_S = 5.0
@@ -30,6 +30,10 @@ def main() -> int:
         return run_one(options.seed, verbose=options.verbose)
     start = options.start + Family[options.family.upper()]
     seeds = range(start, start + options.seeds)
+    if {family_of(start), family_of(start + options.seeds - 1)} != {Family[options.family.upper()]}:
+        parser.error(
+            f"--start is counted from the first seed of the family: --family {options.family} --start 0"
+        )
     return run_many(seeds, jobs=options.jobs, first=options.first)
 
 
