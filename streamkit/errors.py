@@ -74,13 +74,7 @@ class BrokerUnreachable(Retry):
     code = "SK120"
 
 
-class TaskLost(StreamkitError):
-    """Drop the task: the group gave it to somebody else."""
-
-    code = "SK200"
-
-
-class Fenced(TaskLost):
+class Fenced(StreamkitError):
     """The broker refused us as a former owner: drop every task and join the group again."""
 
     code = "SK210"

@@ -22,7 +22,7 @@ from streamkit.config import Settings
 from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
 from streamkit.model.finding import Finding, finding_of
-from streamkit.operate.check import CheckReport, check_cluster, check_folder, describe_plan
+from streamkit.operate.check import CheckReport, check_cluster, check_folder, plan_finding
 
 app = App(
     name="check",
@@ -104,5 +104,5 @@ def _loads(target: str, findings: list[Finding]) -> Plan | None:
     except StreamkitError as error:
         findings.append(finding_of(error))
         return None
-    findings.append(describe_plan(plan))
+    findings.append(plan_finding(plan))
     return plan

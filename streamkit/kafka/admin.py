@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from streamkit.errors import Fenced, Misconfigured, Retry
 from streamkit.kafka import admin_calls as calls
 from streamkit.kafka.connection import Connection, Purpose
-from streamkit.kafka.coordinator import Coordinator, Pauses
+from streamkit.kafka.coordinator import Backoffs, Coordinator
 from streamkit.kafka.error_codes import POSITIONS, PREPARE, ErrorCode, Reaction, name_of
 from streamkit.kafka.missing import no_topic
 from streamkit.kafka.shown_member import ShownMember
@@ -216,7 +216,7 @@ class KafkaAdmin:
         """Ask until there is an answer that lasts, or the deadline has passed."""
         deadline_s = ADMIN_DEADLINE_S if timeout_s is None else timeout_s
         trouble = "no answer"
-        pauses = Pauses()
+        pauses = Backoffs()
         try:
             async with asyncio.timeout(deadline_s):
                 while True:
@@ -258,7 +258,7 @@ class KafkaAdmin:
 
     async def _require(self, topics: Iterable[str]) -> None:
         wanted, clock = set(topics), asyncio.get_running_loop().time
-        give_up_at, pauses = clock() + _MISSING_S, Pauses()
+        give_up_at, pauses = clock() + _MISSING_S, Backoffs()
         while missing := wanted - {state.name for state in await self._existing(wanted)}:
             if clock() < give_up_at:
                 await pauses.wait(Reaction.MOVED)

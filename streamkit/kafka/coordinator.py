@@ -37,7 +37,7 @@ class Judged(NamedTuple):
     identity: Producer = NOBODY
 
 
-class Pauses:
+class Backoffs:
     """Growing pauses between tries, short while somebody is merely busy."""
 
     __slots__ = ("_busy_s", "_moved_s")
@@ -110,7 +110,7 @@ class Coordinator:
         Raises:
             Fenced, Misconfigured, WriterDead: by the table.
         """
-        pauses = Pauses()
+        pauses = Backoffs()
         rebalances = 0
         while True:
             judged = await self.ask(call, table, doing)

@@ -16,7 +16,7 @@ from typing import Any
 
 from streamkit.errors import Bug, DataRefused, WriterDead
 from streamkit.kafka.connection import Connection, NoAnswer, Purpose
-from streamkit.kafka.coordinator import Pauses
+from streamkit.kafka.coordinator import Backoffs
 from streamkit.kafka.error_codes import PRODUCE, ErrorCode, Reaction, error_for, name_of
 from streamkit.kafka.produce_calls import Ack, produce
 from streamkit.kafka.transaction_port import NOBODY, Producer
@@ -148,7 +148,7 @@ class Delivery:
         """Send until every batch is acknowledged; returns where each one begins."""
         acknowledged: dict[TopicPartition, int] = {}
         resent: set[TopicPartition] = set()
-        pauses = Pauses()
+        pauses = Backoffs()
         while True:
             worst = await self._try(waiting, acknowledged, resent)
             if worst is Reaction.DONE:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from streamkit.kafka.transaction_calls import PRODUCE_KEY
-from streamkit.kafka.wire import Call, Fields, compact_string, uvarint
+from streamkit.kafka.wire import Call, Fields, compact_string
 from streamkit.model.ids import TopicPartition
+from streamkit.model.varint import uvarint
 
 _HEAD = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")

@@ -17,7 +17,7 @@ from streamkit.kafka import admin_calls
 from streamkit.kafka import describe_calls as calls
 from streamkit.kafka.admin import ADMIN_DEADLINE_S, KafkaAdmin
 from streamkit.kafka.connection import Connection, NoAnswer, Purpose
-from streamkit.kafka.coordinator import Pauses
+from streamkit.kafka.coordinator import Backoffs
 from streamkit.kafka.error_codes import ErrorCode, Reaction, name_of
 from streamkit.kafka.transaction_calls import (
     END_TXN_KEY,
@@ -130,7 +130,7 @@ class KafkaTransactions:
     async def _open_on(self, partitions: set[TopicPartition]) -> dict[TopicPartition, frozenset[int]]:
         """Who has something open on each partition; without those that we may not ask for, or that are gone."""
         found: dict[TopicPartition, frozenset[int]] = {}
-        pauses = Pauses()
+        pauses = Backoffs()
         deadline = asyncio.get_running_loop().time() + ADMIN_DEADLINE_S
         left = set(partitions)
         while left:
@@ -202,7 +202,7 @@ class KafkaTransactions:
         Raises:
             Retry: nobody answered in time.
         """
-        pauses = Pauses()
+        pauses = Backoffs()
         trouble = "no answer"
         try:
             async with asyncio.timeout(ADMIN_DEADLINE_S):

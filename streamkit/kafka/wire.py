@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from streamkit.errors import Misconfigured
+from streamkit.model.varint import uvarint
 
 R = TypeVar("R")
 
@@ -17,18 +18,6 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _VARINT_MORE = 0x80
-
-
-def uvarint(number: int) -> bytes:
-    """An unsigned varint."""
-    if number < _VARINT_MORE:
-        return bytes((number,))
-    out = bytearray()
-    while number >= _VARINT_MORE:
-        out.append((number & 0x7F) | _VARINT_MORE)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def compact_string(text: str | None) -> bytes:

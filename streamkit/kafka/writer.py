@@ -18,7 +18,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamkit.errors import Bug, CommitTooSlow, Fenced, Retry, StreamkitError, WriterDead
 from streamkit.kafka.connection import Connection, NoAnswer, Purpose
-from streamkit.kafka.coordinator import Coordinator, Pauses
+from streamkit.kafka.coordinator import Backoffs, Coordinator
 from streamkit.kafka.delivery import Delivery
 from streamkit.kafka.error_codes import END, MEMBERSHIP, POSITIONS, PREPARE, Reaction, Table, error_for
 from streamkit.kafka.links import Links
@@ -325,7 +325,7 @@ class KafkaWriter:
         version = 5 if second else self._abilities.best(END_TXN_KEY, 3, 4)
         call = end_txn(version, self._packed_id, self._held)
         lost = False
-        pauses = Pauses()
+        pauses = Backoffs()
         while True:
             judged = await self._coordinator.ask(call, END, "EndTxn")
             match judged.verdict:
@@ -362,7 +362,7 @@ class KafkaWriter:
         self._epoch_used = False
 
     async def _ask_abilities(self) -> Abilities:
-        pauses = Pauses()
+        pauses = Backoffs()
         while True:
             try:
                 return await self._connection.send(

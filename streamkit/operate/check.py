@@ -25,7 +25,7 @@ class CheckReport(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-def describe_plan(plan: Plan) -> Finding:
+def plan_finding(plan: Plan) -> Finding:
     """How large the plan is: that there is one is the first thing a worker needs."""
     stages = len(plan.stages)
     stores = sum(len(stage.stores) for stage in plan.stages)

@@ -71,7 +71,6 @@ class Watch:
         # The last stretch that was worth remembering, and when it ended.
         self._last: Hold | None = None
         # How many times the group was left because of it.
-        self.given_up = 0
 
     @property
     def look_s(self) -> float:
@@ -123,7 +122,6 @@ class Watch:
     def _give_up(self, hold: Hold, now_s: float) -> None:
         """Say what holds the loop, count it against the record that is in hand, and leave the group."""
         hold.given_up_s = now_s
-        self.given_up += 1
         where = hold.where or Whereabouts()
         log.error(
             "a step holds the event loop for too long: leaving the group",

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from streamkit.errors import InvalidPipeline
 from streamkit.model.keys import GroupPrefixes, murmur2
+from streamkit.model.varint import read_uvarint, uvarint
 
 # Where the key begins: behind its group and the store id.
 KEY_AT = 4
@@ -90,30 +91,6 @@ def split_map_key(state_key: bytes) -> tuple[bytes, bytes]:
 def map_key_prefix(group: bytes, store: bytes, key: bytes) -> bytes:
     """What the state keys of all entries of one key's map begin with; no other state key begins so."""
     return group + store + uvarint(len(key)) + key
-
-
-def uvarint(number: int) -> bytes:
-    """`number` in seven bits per byte, lowest first: one byte for lengths below 128."""
-    if number < 0x80:
-        return number.to_bytes(1, "big")
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that `uvarint` wrote at this place, and the place behind it."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
 
 
 def successor(prefix: bytes) -> bytes | None:

@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
 from streamkit.model.keys import GroupPrefixes
+from streamkit.model.varint import read_uvarint, uvarint
 from streamkit.state.cells import Cells, Changes, Touched, require_short
-from streamkit.state.keys import TIMERS_PREFIX, read_uvarint, uvarint
+from streamkit.state.keys import TIMERS_PREFIX
 from streamkit.state.spec import StoreSpec
 
 # Rows that are brought into memory at a time.
