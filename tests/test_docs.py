@@ -173,19 +173,33 @@ def test_every_link_in_a_document_leads_somewhere() -> None:
     assert [(name, link) for name, link in links if not ((ROOT / name).parent / link).is_file()] == []
 
 
-def test_the_walk_of_a_record_names_every_file_that_the_packages_count_to_it() -> None:
-    walks = {
-        package: re.search(r"^the walk +(.+)$", package.__doc__ or "", re.MULTILINE)
-        for package in (runtime, task)
-    }
-    files = [
-        f"`{package.__name__.replace('.', '/')}/{stem}.py`"
-        for package, line in walks.items()
-        if line
-        for stem in line[1].split()
-    ]
-    assert len(files) > 10
-    assert [each for each in files if each not in section("How a record walks", GUIDES["concepts"])] == []
+def walk_of(package: ModuleType) -> list[str]:
+    """The files that a package counts to the walk of a record, in its order."""
+    (line,) = re.findall(r"^the walk +(.+)$", package.__doc__ or "", re.MULTILINE)
+    files: list[str] = line.split()
+    return files
+
+
+def drawn_of(package: ModuleType) -> list[str]:
+    """The files of a package in the drawing of the walk, from top to bottom: a folder, files, and words about them."""
+    drawing = section("How a record walks", GUIDES["concepts"]).split("```")[1]
+    drawn, folder = [], ""
+    for named, files in re.findall(r"^(\w+/)? +(\w+(?: ▸ \w+)*)", drawing, re.MULTILINE):
+        folder = named or folder
+        if folder == f"{package.__name__.rpartition('.')[2]}/":
+            drawn += files.split(" ▸ ")
+    return drawn
+
+
+@pytest.mark.parametrize("package", [runtime, task])
+def test_the_walk_of_a_record_names_the_files_of_a_package_in_their_order(package: ModuleType) -> None:
+    told, folder = section("How a record walks", GUIDES["concepts"]), package.__name__.replace(".", "/")
+    first = {stem: told.find(f"`{folder}/{stem}.py`") for stem in walk_of(package)}
+    assert [stem for stem, at in first.items() if at < 0] == []
+    assert sorted(first, key=first.__getitem__) == walk_of(package)
+    drawn = drawn_of(package)
+    assert len(drawn) > 5
+    assert drawn == [stem for stem in walk_of(package) if stem in drawn]
 
 
 def test_every_decision_has_a_status_and_names_later_ones_that_struck_it() -> None:

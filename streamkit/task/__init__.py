@@ -3,9 +3,9 @@
 The worker (`runtime/`) drives it over Kafka; whoever has records of another origin can drive the same. The files, in the
 order in which a record meets them:
 
-the walk        fetched ingest heads time_passes chain routes emit span_end
-a task          engine task positions origin identity clocks clock_state time_rules
+the walk        ingest time_passes fetched chain origin heads emit span_end
+a task          engine task positions identity clocks clock_state time_rules
 event time      hearsay
-the output      limits
+the output      routes limits
 failures        failures failure_book failure_log careful letters singly outside
 """
