@@ -1,1 +1,8 @@
-"""What users mean by map, count or process: plain synchronous code that knows neither asyncio nor Kafka."""
+"""What users mean by map, count or process: plain synchronous code that knows neither asyncio nor Kafka.
+
+what a step is   step fused
+simple steps     stateless
+state            keyed aggregators
+code of users    process agent side
+stage ends       exchange
+"""

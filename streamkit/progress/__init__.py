@@ -1,1 +1,6 @@
-"""Time: watermarks, channels, and how far a task has come. Pure state machines, no I/O."""
+"""Time: watermarks, channels, and how far a task has come. Pure state machines, no I/O.
+
+a task          task_clock
+its inputs      source_clock channels writers
+turns           pace
+"""

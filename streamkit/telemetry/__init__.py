@@ -1,1 +1,5 @@
-"""What a worker says about itself."""
+"""What a worker says about itself.
+
+metrics         status metrics
+logs            logs
+"""

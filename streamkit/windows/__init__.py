@@ -2,6 +2,12 @@
 
 Reading order: `windows/assigners.py` says to which windows a record belongs, `windows/triggers.py` when they fire,
 `windows/operator.py` is the algorithm, `windows/plain.py` its short way for the windows that most pipelines use.
+
+what users give  assigners triggers timed_triggers evictors process definition
+a window         window contents
+the step         step operator sessions look_back finishing late trigger_context
+the fast path    plain plain_sessions
+from outside     look
 """
 
 from streamkit.windows.assigners import (

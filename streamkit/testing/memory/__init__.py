@@ -2,6 +2,10 @@
 
 `MemoryBroker` is the cluster: plain code, no event loop. `MemoryLog` is one client of it, and `Network` is the
 road between the two, where a simulation loses, delays, freezes and kills.
+
+the cluster     broker topics partition groups transactions
+a client        client log reader writer batch membership admin endings
+between them    network bell refusal
 """
 
 from streamkit.testing.memory.broker import MemoryBroker
