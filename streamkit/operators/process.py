@@ -165,7 +165,7 @@ class Context(Generic[K, R]):
 class Operator(ABC, Generic[K, T, R]):
     """A step that users write as a class: keys `K`, values `T` in, values `R` out.
 
-    State is declared as class attributes (`value(...)`, `map_of(...)`) and belongs to the current key. Every task works
+    State is declared as class attributes (`value(...)`, `map_of(...)`, `list_of(...)`) and belongs to the current key. Every task works
     on a shallow copy of the operator that was given to `process()`; other attributes are for what never changes, since
     nothing but declared state survives a restart.
     """

@@ -1,6 +1,7 @@
 """Kinds of state: the name that each kind has in plans and fingerprints, and the class of its cells.
 
-A new kind is a class of cells and an entry here, and for users a view with its declaration (`state/views.py`).
+A new kind is a class of cells and an entry here, and for users a view with its declaration
+(`state/views.py`, `state/collection_views.py`).
 """
 
 from collections.abc import Iterable, Mapping

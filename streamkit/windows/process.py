@@ -83,8 +83,8 @@ class WindowContext(Generic[R]):
 class WindowProcess(ABC, Generic[K, T, R]):
     """What `Windowed.process` takes: keys `K`, elements `T`, results `R`.
 
-    State is declared as class attributes: `value(...)` and `map_of(...)` belong to the key, `window_value(...)` to the
-    key and the window. Every task works on a shallow copy; nothing but declared state survives a restart.
+    State is declared as class attributes: `value(...)`, `map_of(...)` and `list_of(...)` belong to the key,
+    `window_value(...)` to the key and the window. Every task works on a shallow copy; nothing but declared state survives a restart.
     """
 
     # The side outputs that it sends to with `ctx.emit_to`.
