@@ -1,7 +1,9 @@
-"""The errors streamkit raises: the class says who must act, the fields say what to do. What one file alone raises is there.
+"""The errors streamkit raises: the class says who must act, the fields say what to do.
 
 The problem is a lowercase fragment without a period. `where` names the place, `detail` explains, `hint` gives
 the next command or edit. A person reads `render()`; a program reads the class and the code.
+
+Errors raised by one module only are defined in that module.
 """
 
 from types import FrameType

@@ -1,4 +1,4 @@
-"""What a worker would refuse to run for, found by somebody who is none. `streamkit check` asks it.
+"""What a worker would refuse to run for, found without joining the group. `streamkit check` asks it.
 
 A worker meets these refusals one after the other, when it has joined the group and restores its tasks. Here the same
 functions decide about the same facts, read from the group, the changelogs and the inputs; nothing is joined, fenced,

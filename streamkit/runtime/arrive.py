@@ -1,4 +1,4 @@
-"""arrive: a worker that starts before its broker waits for it; whatever starts both need not know the order."""
+"""arrive: wait for a broker that is not up yet."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

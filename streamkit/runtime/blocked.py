@@ -1,4 +1,4 @@
-"""blocked: readers of what we write wait for a transaction that does not end. Never in silence.
+"""blocked: finds output partitions whose committed readers wait for an open transaction, and reports them.
 
 A transaction is open for milliseconds, and one whose worker died for its time-out at most. What is open for longer was
 forgotten by a broker, or belongs to somebody else who writes to the same topic. The first kind is retired; either kind is

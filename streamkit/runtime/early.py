@@ -1,4 +1,4 @@
-"""early: what a worker would be refused for after it has joined is asked before anything is created for it.
+"""early: before internal topics are created: refuse a plan that the stored state or the group would refuse later.
 
 A renamed `key_by` has topics of a new name. They must not be left behind by a version that is refused because of the state
 under the old one. So before the first change the group and the plans that are stored in the changelogs are compared, as a

@@ -1,4 +1,4 @@
-"""looks: questions that are asked beside the loop of records. None of them ends unseen.
+"""looks: periodic checks beside the loop; their errors are logged, and eight unexpected ones in a row end the worker.
 
     no answer, or a refusal       told more and more seldom; the next look comes at its time, for as long as the worker lives
     what nobody expected          told with its traceback; the next looks come later each time, and a few in a row end the worker

@@ -1,6 +1,6 @@
 """poll: committed record batches, as bytes, for the tasks that are ready for them.
 
-The first step of the walk. Whatever the reader has buffered becomes intakes (`task/ingest.py`), one per batch and
+The first step in the worker. Whatever the reader has buffered becomes intakes (`task/ingest.py`), one per batch and
 in order. Partitions take turns: one whose records are slow goes to the back of the queue after about 100 ms. While a
 partition has an intake left nothing more of it is taken from the reader; its bounded buffers then fill up and it stops
 fetching: that is all the backpressure there is.

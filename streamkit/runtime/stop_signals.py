@@ -1,4 +1,4 @@
-"""stop signals: the first SIGTERM or Ctrl-C asks for a clean end, the second one is not asked twice."""
+"""stop signals: the first SIGTERM or Ctrl-C asks for a clean end, the second ends the process at once."""
 
 import asyncio
 import contextlib

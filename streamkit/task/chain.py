@@ -1,7 +1,7 @@
 """chain: the stage's operators as nested plain calls, run over a slice of records.
 
-Before this step `task/ingest.py` found the task and the decoder; after it the results stand in the outbox
-(`task/emit.py`) and the changed state in the overlay. This is the hot loop: no await, no object per record.
+Before this step `task/ingest.py` cut a slice of records; after it the results stand in the outbox (`task/emit.py`)
+and the changed state in the cells of the stores (`state/cells.py`). This is the hot loop: no await, no object per record.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""outside: the names under which failures outside of any step are told, in the place where a step's name stands."""
+"""outside: step names used for failures outside any step: decode, watermarks, state, commit."""
 
 # Before the chain: bytes to a value and its time.
 DECODE = "decode"

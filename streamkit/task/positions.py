@@ -2,7 +2,7 @@
 
 The loop goes through a partition in order and is done with a record when it goes on; then the position is where it reads.
 A record whose work lasts longer (a call that is waited for) is held when the loop leaves it, and released when its results
-are there: until then the position stays in front of it, so that a restart runs it again.
+are there: until then the position stays in front of it, so that a restart runs it again. Nothing holds a record yet.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ class Positions(dict[TopicPartition, int]):
             self[partition] = offset
 
     def hold(self, partition: TopicPartition, offset: int) -> None:
-        """The loop leaves this record, and it is not done."""
+        """The loop leaves this record, and it is not done. Not used yet."""
         held = self._held.setdefault(partition, {})
         held[offset] = None
         self[partition] = next(iter(held))
 
     def release(self, partition: TopicPartition, offset: int) -> None:
-        """This record is done, whatever is done before and behind it."""
+        """This record is done, whatever is done before and behind it. Not used yet."""
         held = self._held[partition]
         del held[offset]
         self[partition] = next(iter(held), self._read[partition])

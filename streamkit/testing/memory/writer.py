@@ -42,8 +42,8 @@ class Maker(NamedTuple):
 class MemoryWriter:
     """The `Writer` port in memory.
 
-    It never sends anything twice: silence is doubt, and doubt is death. The real writer may live on where an
-    answer is decisive, so code that survives this one survives that one.
+    It never sends anything twice: a request without an answer makes the writer DEAD. The real writer asks again where
+    an answer is decisive, and may go on, so code that survives this one survives that one.
     """
 
     def __init__(
