@@ -218,6 +218,17 @@ def test_every_decision_has_a_status_and_names_later_ones_that_struck_it() -> No
         assert set(struck_by) <= set(titles[at + 1 :]), title
 
 
+def test_every_decision_stands_once_in_the_index_by_theme() -> None:
+    index, _, bodies = DECISIONS.partition("\n## ")
+    listed = re.findall(r"^  - \[(.+)\]\(#([^)]+)\)(?: \(struck\))?$", index, re.MULTILINE)
+    headings = re.findall(r"^## (\S+ (.+))$", f"## {bodies}", re.MULTILINE)
+    anchors = {
+        title: re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading, title in headings
+    }
+    assert sorted(title for title, _ in listed) == sorted(anchors)
+    assert dict(listed) == anchors
+
+
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+) +#", README))
