@@ -186,7 +186,7 @@ async def kill_one(play: Play) -> None:
         worker = (await play.frame())[VICTIM - 1]
         if not reborn and worker.life and worker.restarts > victim.restarts:
             reborn = True
-            play.say("↻", f"worker {VICTIM} is started again by its supervisor: {worker.life}", "yellow")
+            play.say("↻", f"worker {VICTIM} is started again by its parent: {worker.life}", "yellow")
         if reborn and play.is_calm and await ready(play.stage):
             took_s = play.at_s - killed_s
             play.say(

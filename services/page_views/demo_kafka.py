@@ -59,7 +59,7 @@ class OnKafka:
         }
         self._log = KafkaLog(self._brokers, Security(), request_timeout_s=REQUEST_TIMEOUT_S)
         self._tail = demo_audit.consumer(self._brokers)
-        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._parent: subprocess.Popen[bytes] | None = None
         self._load: subprocess.Popen[bytes] | None = None
         self._topics_are_ours = False
         self._lives: list[tuple[int | None, int]] = [(None, -1), (None, -1)]
@@ -90,7 +90,7 @@ class OnKafka:
         )
         command = [sys.executable, "-m", "streamkit.cli.main", "run", TARGET, "--workers", "2"]
         with self._log_file.open("ab") as log:
-            self._supervisor = self._spawn(command, log.fileno(), log.fileno())
+            self._parent = self._spawn(command, log.fileno(), log.fileno())
 
     def _spec(self, declared: DeclaredTopic) -> TopicSpec:
         """As the file declares it, except that nothing is compacted away: the auditor reads every count."""
@@ -147,11 +147,11 @@ class OnKafka:
 
     def workers(self) -> list[WorkerSeen]:
         """The two workers as they are now: a new process takes the place of the one that is gone."""
-        if self._supervisor is None:
+        if self._parent is None:
             return []
-        if (code := self._supervisor.poll()) is not None:
+        if (code := self._parent.poll()) is not None:
             raise Failed(f"`streamkit run` ended by itself, with exit code {code}")
-        alive = [each.pid for each in _children(self._supervisor.pid)]
+        alive = [each.pid for each in _children(self._parent.pid)]
         fresh = [pid for pid in alive if pid not in {known for known, _ in self._lives}]
         for index, (pid, restarts) in enumerate(self._lives):
             if pid not in alive:
@@ -170,10 +170,10 @@ class OnKafka:
 
     async def stop_workers(self) -> None:
         """The clean end: each worker finishes its span, commits and leaves."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is None:
+        parent, self._parent = self._parent, None
+        if parent is None:
             return
-        code = await asyncio.to_thread(_end, supervisor)
+        code = await asyncio.to_thread(_end, parent)
         if code != 0:
             raise Failed(f"`streamkit run` ended with exit code {code}")
 
@@ -185,7 +185,7 @@ class OnKafka:
 
     async def close(self) -> None:
         """End whatever is still there, and leave no file behind."""
-        for process in (self._load, self._supervisor):
+        for process in (self._load, self._parent):
             if process is not None and process.poll() is None:
                 _end(process)
         self._tail.close()

@@ -107,7 +107,7 @@ def test_two_demos_beside_each_other_on_one_kafka(tmp_path: Path) -> None:
             assert process.returncode == 0, said
             assert GOOD_END in said
             assert "is killed: kill -9" in said
-            assert "is started again by its supervisor: pid" in said
+            assert "is started again by its parent: pid" in said
             assert list(folder.iterdir()) == []
         left = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics
         assert [
