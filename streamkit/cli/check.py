@@ -78,7 +78,7 @@ async def look(target: str, settings: Settings) -> list[Finding]:
     plan = _loads(target, findings)
     findings += await _look_at_cluster(target, plan, settings)
     folder = Path(settings.state_dir)
-    findings.append(check_folder(folder if plan is None else folder / plan.name))
+    findings.append(check_folder(folder if plan is None else folder / plan.group))
     return findings
 
 

@@ -163,7 +163,7 @@ async def _make_ready(plan: Plan, settings: Settings) -> Outcome | None:
 
     Returns what became of a bounded pipeline that has finished already.
     """
-    take_slot(Path(settings.state_dir) / plan.name).release()
+    take_slot(Path(settings.state_dir) / plan.group).release()
     cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
     try:
         await wait_for_broker(cluster.connect, settings)

@@ -19,6 +19,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 1
     key_groups: int = KEY_GROUPS
 
+    @property
+    def group(self) -> str:
+        """The consumer group that the workers of this generation join, and which holds their positions.
+
+        It also names the folder of their local state, and begins the ids of their writers. The first generation has the
+        name of the pipeline. No other group begins with "name." then: workers retire what begins with their group and a dot.
+        """
+        return self.name if self.generation == 1 else f"{self.name}~{self.generation}"
+
     def stage(self, name: str) -> Stage:
         """The stage of this name.
 

@@ -139,10 +139,10 @@ class _Foresight:
 
     async def _positions(self, inputs: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         try:
-            return await self._admin.positions(self._plan.name, inputs, timeout_s=PENDING_S)
+            return await self._admin.positions(self._plan.group, inputs, timeout_s=PENDING_S)
         except Retry:
             log.info("waiting for an open transaction to end", at_most_s=POSITIONS_S)
-            return await self._admin.positions(self._plan.name, inputs, timeout_s=POSITIONS_S)
+            return await self._admin.positions(self._plan.group, inputs, timeout_s=POSITIONS_S)
 
     async def _committed(
         self, changelog: TopicPartition, positions: Mapping[TopicPartition, Position], *, is_at_work: bool

@@ -25,7 +25,7 @@ async def apply_reset(plan: Plan, log: Log, planned: ResetPlan, replication: int
         await go_behind_gap(plan, log, planned.moves)
     else:
         positions = {TopicPartition(each.topic, each.partition): each.after for each in planned.moves}
-        await admin.reset_positions(plan.name, positions)
+        await admin.reset_positions(plan.group, positions)
     return msgspec.structs.replace(planned, executed=True)
 
 

@@ -46,7 +46,7 @@ async def plan_gap(plan: Plan, log: Log) -> ResetPlan:
             f'every position of pipeline "{plan.name}" lies inside its log: there is no gap',
             hint="`streamkit offsets show` shows the positions",
         )
-    return ResetPlan(pipeline=plan.name, group=plan.name, to=GAP, moves=moves)
+    return ResetPlan(pipeline=plan.name, group=plan.group, to=GAP, moves=moves)
 
 
 async def _moves(
@@ -74,7 +74,7 @@ async def go_behind_gap(plan: Plan, log: Log, moves: list[Move]) -> None:
         Misconfigured: a worker has started meanwhile; nothing was changed.
     """
     # A life as that of a worker: no other has its name, and whoever restores a task retires its writer id when it is over.
-    life = f"{plan.name}.accept-gap.{secrets.token_hex(4)}"
+    life = f"{plan.group}.accept-gap.{secrets.token_hex(4)}"
     writer_id = f"{life}.1"
     membership = log.membership(await _member(plan, log.admin(), life))
     writer = log.writer(WriterOptions(writer_id, Guarantee.EXACTLY_ONCE))
@@ -105,7 +105,7 @@ async def _member(plan: Plan, admin: Admin, life: str) -> MemberOptions:
     """A member that owns every task for a moment."""
     counts = await admin.partitions([stage.changelog for stage in plan.stages])
     return MemberOptions(
-        group=plan.name,
+        group=plan.group,
         writer_id=life,
         stages=tuple(StageTasks(stage.name, counts.get(stage.changelog, 0)) for stage in plan.stages),
         topics=tuple(sorted({each.topic for stage in plan.stages for each in stage.inputs})),

@@ -46,7 +46,7 @@ async def require_stopped(plan: Plan, admin: Admin) -> None:
     Raises:
         Misconfigured: workers are running.
     """
-    members = await admin.members(plan.name)
+    members = await admin.members(plan.group)
     if members:
         raise Misconfigured(
             f'pipeline "{plan.name}" is running: its group has {len(members)} member{"s" if len(members) > 1 else ""}',
@@ -191,7 +191,7 @@ def _moves(
         Move(topic=each.topic, partition=each.partition, before=before.get(each), after=offset)
         for each, offset in after.items()
     ]
-    return ResetPlan(pipeline=plan.name, group=plan.name, to=to, moves=moves)
+    return ResetPlan(pipeline=plan.name, group=plan.group, to=to, moves=moves)
 
 
 async def _wanted(to: str, partitions: list[TopicPartition], admin: Admin) -> Mapping[TopicPartition, int]:

@@ -67,8 +67,8 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
         stages.append(StageOffsets(stage=stage.name, inputs=inputs, lag_records=lag))
     return OffsetsReport(
         pipeline=plan.name,
-        group=plan.name,
-        members=len(await admin.members(plan.name)),
+        group=plan.group,
+        members=len(await admin.members(plan.group)),
         stages=stages,
         lag_records=None if missing else sum(stage.lag_records or 0 for stage in stages),
         missing=missing,
@@ -86,5 +86,5 @@ async def positions_of(
     plan: Plan, partitions: Iterable[TopicPartition], admin: Admin
 ) -> dict[TopicPartition, int]:
     """The group's positions as plain numbers, which can be printed in any form."""
-    found = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_TIMEOUT_S)
+    found = await admin.positions(plan.group, partitions, timeout_s=POSITIONS_TIMEOUT_S)
     return {at: int(position) for at, position in found.items()}

@@ -62,7 +62,7 @@ async def assemble(
         Misconfigured: a topic is missing or has another shape than the pipeline needs.
     """
     prepared = await make_ready(plan, settings, log)
-    life = f"{plan.name}.{identity.life_name}"
+    life = f"{plan.group}.{identity.life_name}"
     writer = WriterOptions(
         writer_id=life,
         guarantee=Guarantee(settings.guarantee),
@@ -70,7 +70,7 @@ async def assemble(
         request_timeout_s=settings.request_timeout_s,
     )
     member = MemberOptions(
-        group=plan.name,
+        group=plan.group,
         writer_id=life,
         stages=stages_of(prepared.plan),
         session_timeout_s=settings.session_timeout_s,

@@ -20,9 +20,9 @@ async def group_of(plan: Plan, admin: Admin, settings: Settings) -> Preview:
         Misconfigured: the group would not take us, or is that of another pipeline.
     """
     options = MemberOptions(
-        group=plan.name, writer_id="", stages=stages_of(plan), plan=identify(plan).fingerprint
+        group=plan.group, writer_id="", stages=stages_of(plan), plan=identify(plan).fingerprint
     )
-    return preview(options, await _members(admin, plan.name, settings))
+    return preview(options, await _members(admin, plan.group, settings))
 
 
 async def _members(admin: Admin, group: str, settings: Settings) -> list[ShownMember]:

@@ -63,7 +63,7 @@ class WorkerLoop:
         self.committer = Committer(parts.writer, engine)
         self._persistence = Persistence(parts.storage, parts.settings)
         written = engine.routes.written
-        self._retirement = Retirement(parts.log, parts.plan.name, written, engine.routes.read)
+        self._retirement = Retirement(parts.log, parts.plan.group, written, engine.routes.read)
         self.roster = Roster(
             parts.plan, parts.log, self._persistence, parts.settings, self._retirement, self._make_task
         )

@@ -58,7 +58,7 @@ async def find_losses(
     inputs = [each for stage in plan.stages for its in _inputs(stage).values() for each in its]
     positions: Mapping[TopicPartition, int] = {}
     with contextlib.suppress(Retry):
-        positions = await admin.positions(plan.name, inputs, timeout_s=PENDING_S)
+        positions = await admin.positions(plan.group, inputs, timeout_s=PENDING_S)
     changelogs = [
         TopicPartition(name, number) for name in plan.changelogs() for number in range(existing.get(name, 0))
     ]

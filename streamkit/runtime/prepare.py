@@ -163,7 +163,7 @@ async def _may_have_lost_records(plan: Plan, admin: Admin, change: Altered) -> b
     partitions = [
         TopicPartition(change.topic, number) for number in range(plan.shuffles()[change.topic] or 0)
     ]
-    positions = await admin.positions(plan.name, partitions, timeout_s=POSITIONS_S)
+    positions = await admin.positions(plan.group, partitions, timeout_s=POSITIONS_S)
     ends = await admin.end_offsets(partitions, committed=False)
     return any(positions.get(place, 0) < end for place, end in ends.items())
 

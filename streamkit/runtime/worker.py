@@ -71,7 +71,7 @@ async def work(plan: Plan, settings: Settings, asked: asyncio.Event) -> Ending |
         BrokerUnreachable: no broker answers.
         Misconfigured, Bug: a person must act.
     """
-    require_folder(Path(settings.state_dir) / plan.name)  # before a broker is waited for
+    require_folder(Path(settings.state_dir) / plan.group)  # before a broker is waited for
     cluster = KafkaLog(settings.brokers, settings.security, request_timeout_s=settings.request_timeout_s)
     if not await wait_for_broker(cluster.connect, settings, asked):
         return None
@@ -89,7 +89,7 @@ async def work(plan: Plan, settings: Settings, asked: asyncio.Event) -> Ending |
 
 async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asyncio.Event) -> bool:
     """One life of the worker; whether it ended to begin another one, because a source has grown."""
-    folder = Path(settings.state_dir) / plan.name
+    folder = Path(settings.state_dir) / plan.group
     slot = take_slot(folder)
     try:
         storage = open_storage(settings, folder)

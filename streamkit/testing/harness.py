@@ -326,7 +326,7 @@ class Harness:
             TopicPartition(topic, index) for topic in inputs for index in range(counts.get(topic, 0))
         ]
         # Positions first: what a commit of theirs wrote downstream is then in the ends that are read after them.
-        positions = await admin.positions(self._plan.name, partitions, timeout_s=PATIENCE_S)
+        positions = await admin.positions(self._plan.group, partitions, timeout_s=PATIENCE_S)
         ends = await admin.end_offsets(partitions, committed=False)
         if not all(positions.get(partition, 0) == end for partition, end in ends.items()):
             return False
