@@ -4,7 +4,7 @@ from pathlib import Path
 
 from streamkit.errors import Misconfigured
 from streamkit.model.finding import Finding, finding_of
-from streamkit.operate.check import check_cluster, check_folder, describe_plan
+from streamkit.operate.check import check_cluster, check_folder, plan_finding
 from streamkit.testing import Harness
 from tests.operate.test_foresee import picture
 from tests.operate.test_offsets_stateless import copying
@@ -57,7 +57,7 @@ def test_a_folder_that_does_not_exist_yet_is_as_good_as_the_one_above_it(tmp_pat
 
 
 def test_a_plan_is_described_by_its_size() -> None:
-    assert describe_plan(counting().plan()).detail == "2 stages, 1 state store"
+    assert plan_finding(counting().plan()).detail == "2 stages, 1 state store"
 
 
 def test_a_finding_is_shown_as_the_error_that_it_is() -> None:
