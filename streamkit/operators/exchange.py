@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from streamkit.codec.codec import ENCODE_ERRORS, Codec
 from streamkit.codec.exact import checking, exact_class
-from streamkit.codec.floats import find_null, float_fields, reading_back
+from streamkit.codec.floats import L_OF_NULL, find_null, float_fields, reading_back
 from streamkit.codec.naming import type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import EncodeError, UserCodeError, said
@@ -210,8 +210,10 @@ def read_back_lines(
     names = {"read_back": reading_back(codec, refuse)}
     is_there = "data is not None and " if codec.nullable else ""
     if fields is None:
-        lines: tuple[str, ...] = (f"if {is_there}find_null(data): read_back(value, data)",)
-        return lines, {**names, "find_null": find_null}
+        lines: tuple[str, ...] = (
+            f"if {is_there}L_OF_NULL in data and find_null(data): read_back(value, data)",
+        )
+        return lines, {**names, "find_null": find_null, "L_OF_NULL": L_OF_NULL}
     floats = " + ".join(f"value{field}" for field in fields)
     lines = (
         "try:",
