@@ -1,6 +1,8 @@
 """Names and positions: what identifies a partition, a task, a place in a log."""
 
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
+
+import msgspec
 
 # The number of key groups a pipeline is born with. State keys begin with their group, so a later change of the
 # partition count moves whole ranges of groups; the number itself can never change.
@@ -38,6 +40,10 @@ class TaskId(NamedTuple):
     def __str__(self) -> str:
         return f"{self.stage}/{self.partition}"
 
+
+# Cuts of a pipeline are numbered from 1 on. A round is the generation of the consumer group in which one was begun.
+CutNumber = Annotated[int, msgspec.Meta(ge=1)]
+RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
 
 # The ends of time, in milliseconds: before the first watermark, and when all input is finished.
 MIN_TIME = -(2**63)

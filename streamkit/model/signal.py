@@ -2,6 +2,8 @@
 
 import msgspec
 
+from streamkit.model.ids import CutNumber, RoundNumber
+
 
 class Watermark(msgspec.Struct, frozen=True, array_like=True, tag="watermark"):
     """A promise: no record with this event time or an older one will follow on this channel."""
@@ -19,4 +21,16 @@ class EndOfInput(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """Nothing will ever follow on this channel."""
 
 
-Signal = Watermark | Idle | EndOfInput
+class Barrier(msgspec.Struct, frozen=True, array_like=True, tag="barrier"):
+    """What the channel sent before this belongs to the cut, what it sends afterwards does not.
+
+    It counts only in the round in which the cut was begun.
+    """
+
+    cut: CutNumber
+    round: RoundNumber
+
+
+# What says how far event time has come, or that nobody is to wait for it.
+TimeSignal = Watermark | Idle | EndOfInput
+Signal = TimeSignal | Barrier

@@ -7,9 +7,10 @@ the end of time. A channel that wakes up holds event time where it is until it h
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import assert_never
 
 from streamkit.model.ids import MAX_TIME, MIN_TIME
-from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
+from streamkit.model.signal import EndOfInput, Idle, TimeSignal, Watermark
 
 
 class Status(IntEnum):
@@ -70,7 +71,7 @@ class Channels:
         self._combined = None
         return True
 
-    def accept(self, channel: int, signal: Signal) -> None:
+    def accept(self, channel: int, signal: TimeSignal) -> None:
         """Take in what a channel has said; saying it twice changes nothing."""
         match signal:
             case Watermark(event_time_ms=time):
@@ -79,6 +80,8 @@ class Channels:
                 self._set(channel, Status.IDLE, time)
             case EndOfInput():
                 self._set(channel, Status.FINISHED, MAX_TIME)
+            case _:
+                assert_never(signal)
 
     def _set(self, channel: int, status: Status, watermark: int) -> None:
         if self.statuses[channel] is Status.FINISHED:

@@ -6,6 +6,7 @@ strangers' records are to be passed over.
 """
 
 from collections.abc import Callable
+from typing import assert_never
 
 import structlog
 
@@ -13,7 +14,7 @@ from streamkit.codec.signals import SentSignal, decode_signal
 from streamkit.errors import Misconfigured
 from streamkit.model.counts import DOUBTED_SIGNALS, FOREIGN_RECORDS
 from streamkit.model.ids import KEY_GROUPS
-from streamkit.model.signal import EndOfInput
+from streamkit.model.signal import Barrier, EndOfInput, Idle, Watermark
 from streamkit.progress.task_clock import TaskClock
 from streamkit.task.time_rules import TimeRules
 
@@ -32,6 +33,9 @@ def listener(
     def on_signal(data: bytes | None) -> None:
         try:
             sent = _read(data, topic)
+            signal = sent.signal
+            if isinstance(signal, Barrier):
+                raise _draws_no_cuts(signal, topic)
         except Misconfigured as error:
             if not rules.skip_foreign:
                 raise
@@ -45,7 +49,7 @@ def listener(
             return
         # The stage upstream may have grown, and its worker heard of it before us.
         channels.grow(sent.channel + 1)
-        channels.accept(sent.channel, sent.signal)
+        channels.accept(sent.channel, signal)
         advance()
 
     return on_signal
@@ -61,14 +65,33 @@ def _read(data: bytes | None, topic: str) -> SentSignal:
     return sent
 
 
+def _draws_no_cuts(barrier: Barrier, topic: str) -> Misconfigured:
+    """A barrier that is passed over in silence would leave a task out of the cut, so it is met as any newer signal is."""
+    return Misconfigured(
+        f'topic "{topic}" holds a barrier of cut {barrier.cut}, and this release draws no cuts',
+        hint="only streamkit may write to shuffle topics: look at the ACLs; if a newer release did, run that one.\n"
+        "STREAMKIT_SKIP_FOREIGN=true passes over it",
+    )
+
+
 def _doubt(sent: SentSignal, topic: str, rules: TimeRules) -> str | None:
     """Why no task can have sent this; None if one can."""
     if not rules.writers.admits(topic, sent.channel):
         return f"it is of task {sent.channel}, and there are {rules.writers.count(topic)}"
-    if isinstance(sent.signal, EndOfInput):
-        return None if rules.may_end else "it says that an input has ended, and none of them ever ends"
-    ahead_ms = sent.signal.event_time_ms - rules.clocks.now_ms() - rules.future_max_ms - SKEW_MS
-    return f"it promises an event time {ahead_ms} ms further ahead than is allowed" if ahead_ms > 0 else None
+    match sent.signal:
+        case EndOfInput():
+            return None if rules.may_end else "it says that an input has ended, and none of them ever ends"
+        case Watermark(event_time_ms=time) | Idle(event_time_ms=time):
+            ahead_ms = time - rules.clocks.now_ms() - rules.future_max_ms - SKEW_MS
+            return (
+                f"it promises an event time {ahead_ms} ms further ahead than is allowed"
+                if ahead_ms > 0
+                else None
+            )
+        case Barrier():
+            return None  # it promises no event time
+        case _:
+            assert_never(sent.signal)
 
 
 def _pass_over(clock: TaskClock, what: str, topic: str, reason: str) -> None:

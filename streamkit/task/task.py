@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from streamkit.errors import Bug
 from streamkit.graph.stage import Input, Output, Stage
 from streamkit.model.ids import MAX_TIME, TaskId, TopicPartition
-from streamkit.model.signal import Signal, Watermark
+from streamkit.model.signal import Signal, TimeSignal, Watermark
 from streamkit.operators.step import Statements
 from streamkit.progress.channels import Status
 from streamkit.progress.pace import Pace
@@ -209,7 +209,7 @@ class Task:
         """The outputs that carry signals."""
         return [each for each in self.stage.outputs if each.kind == "shuffle"]
 
-    def signal_due(self) -> Signal | None:
+    def signal_due(self) -> TimeSignal | None:
         """What the stages downstream should be told with the next commit."""
         if not self.rules.is_timed or not self.shuffles:
             return None

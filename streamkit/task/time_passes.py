@@ -4,7 +4,7 @@ What time has passed is told downstream when the span ends (`task/span_end.py`),
 """
 
 from streamkit.model.ids import MIN_TIME
-from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
+from streamkit.model.signal import EndOfInput, Idle, TimeSignal, Watermark
 from streamkit.progress.channels import Status
 from streamkit.progress.task_clock import TaskClock
 from streamkit.task.time_rules import TimeRules
@@ -72,7 +72,7 @@ def end_slice(clock: TaskClock, topic: str, rules: TimeRules, *, is_single: bool
         clock.advance(0 if is_single or clock.pace.is_single else TIMERS_AT_ONCE)
 
 
-def signal_due(clock: TaskClock, rules: TimeRules, readers: int, writers: int) -> Signal | None:
+def signal_due(clock: TaskClock, rules: TimeRules, readers: int, writers: int) -> TimeSignal | None:
     """What downstream should be told now, if anything has changed that it does not know.
 
     `readers` partitions hear of it, and `writers` tasks speak like this one.

@@ -6,10 +6,13 @@ from hypothesis import strategies as st
 from streamkit.codec.signals import FORMAT_VERSION, decode_signal, encode_signal
 from streamkit.errors import Misconfigured
 from streamkit.model.ids import MAX_TIME, MIN_TIME
-from streamkit.model.signal import EndOfInput, Idle, Watermark
+from streamkit.model.signal import Barrier, EndOfInput, Idle, Signal, Watermark
 
 times = st.integers(MIN_TIME, MAX_TIME)
-signals = st.one_of(times.map(Watermark), times.map(Idle), st.just(EndOfInput()))
+barriers = st.builds(Barrier, st.integers(1, 2**31), st.integers(0, 2**31 - 1))
+signals: st.SearchStrategy[Signal] = st.one_of(
+    times.map(Watermark), times.map(Idle), st.just(EndOfInput()), barriers
+)
 
 
 @given(channel=st.integers(0, 10_000), signal=signals)
@@ -46,6 +49,10 @@ def pack(*parts: object) -> bytes:
         pack(FORMAT_VERSION, 0, ["watermark", None]),
         pack(FORMAT_VERSION, "0", ["end"]),
         pack(FORMAT_VERSION, 0, ["barrier", 7]),
+        pack(FORMAT_VERSION, 0, ["barrier", 0, 1]),
+        pack(FORMAT_VERSION, 0, ["barrier", 7, -1]),
+        pack(FORMAT_VERSION, 0, ["barrier", "7", 1]),
+        pack(FORMAT_VERSION, 0, ["fence", 7]),
         pack(FORMAT_VERSION, 0, {"watermark": 7}),
         pack("1", 0, ["end"]),
         encode_signal(0, Watermark(7)) + b"\x00",
@@ -65,7 +72,7 @@ def test_bytes_that_anybody_wrote_are_a_signal_or_refused(data):
         sent = decode_signal(data)
     except Misconfigured:
         return
-    assert isinstance(sent.signal, Watermark | Idle | EndOfInput)
+    assert isinstance(sent.signal, Watermark | Idle | EndOfInput | Barrier)
 
 
 @pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1])
@@ -77,7 +84,7 @@ def test_another_format_is_refused_and_named(version):
 
 def test_a_newer_format_is_refused_as_such_although_its_signals_are_not_ours():
     with pytest.raises(Misconfigured) as caught:
-        decode_signal(pack(FORMAT_VERSION + 1, 0, ["barrier", 7]))
+        decode_signal(pack(FORMAT_VERSION + 1, 0, ["fence", 7]))
     assert "no signal" in caught.value.problem
 
 
@@ -86,3 +93,4 @@ def test_the_bytes_of_a_release_are_the_bytes_of_the_next():
         3, Watermark(1_600_000_000_000)
     ).hex() == "93010392a977617465726d61726bcf000001748" + ("76e8000")
     assert encode_signal(0, EndOfInput()).hex() == "93010091a3656e64"
+    assert encode_signal(5, Barrier(7, 12)).hex() == "93010593a762617272696572070c"

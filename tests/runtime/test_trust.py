@@ -11,7 +11,7 @@ from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import WriterOptions
 from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
 from streamkit.model.ids import TopicPartition
-from streamkit.model.signal import EndOfInput, Idle, Signal, Watermark
+from streamkit.model.signal import Barrier, EndOfInput, Idle, Signal, Watermark
 from streamkit.runtime.last_commits import last_commits
 from streamkit.runtime.retire import Retirement
 from streamkit.runtime.slot import take_slot
@@ -67,7 +67,9 @@ def test_an_end_that_cannot_come_is_not_believed() -> None:
         assert harness.read(RINGS) == ["a@10"]
 
 
-@pytest.mark.parametrize("value", [b"hello", None, encode_signal(5000, Watermark(3))])
+@pytest.mark.parametrize(
+    "value", [b"hello", None, encode_signal(5000, Watermark(3)), encode_signal(0, Barrier(7, 1))]
+)
 def test_a_foreign_record_in_a_shuffle_stops_the_worker_unless_it_is_to_be_skipped(
     value: bytes | None,
 ) -> None:
@@ -82,6 +84,16 @@ def test_a_foreign_record_in_a_shuffle_stops_the_worker_unless_it_is_to_be_skipp
         harness.run()
         assert harness.read(RINGS) == ["a@10"]
         assert sum(task.clock.counts["foreign_records"] for task in harness._running()) == 1
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_a_barrier_stops_an_engine_that_draws_no_cuts(is_timed: bool) -> None:
+    pipeline = ringing(shuffles=1) if is_timed else counting()
+    with Harness(pipeline, partitions=1) as harness:
+        write(harness, shuffle_of(harness), None, encode_signal(0, Barrier(7, 1)))
+        with pytest.raises(Misconfigured, match="holds a barrier of cut 7") as raised:
+            harness.run()
+        assert "if a newer release did, run that one" in raised.value.hint
 
 
 @pytest.mark.parametrize("value", [b"garbage", b"", None])
