@@ -1,4 +1,4 @@
 """Cuts: what is agreed about them in the control topic, and what follows from it. No I/O.
 
-the control topic    notes
+the control topic    notes ledger
 """

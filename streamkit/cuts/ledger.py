@@ -6,8 +6,9 @@ reached a cut breaks it. Whoever reads must be shown notes of committed transact
 The log may have been compacted, or notes of what is over deleted. Then this is still exact: the round, which cut is open, and
 who has reached, declined and stored it in time; who is released; the next number; which commands wait. Of a cut that has
 ended only that it has, and how, and the images that were stored last: what came after its end may seem to have come before.
-It rests on what writers keep to: nobody writes a second time under one key without having read the log to its end, and of
-what is deleted, a cut's end goes last, the newest cut stays, and a round stays while an older round's cut has no end.
+It rests on what writers keep to. A round is written once; another note at most a second time, the same, in the same round and
+before the next trigger: whoever does not know whether a commit has landed reads the log to its end first. Only what is over is
+deleted, a cut's end last and an answer after its command. The newest cut stays, and so do all rounds, which are few.
 """
 
 from collections import Counter, deque
@@ -144,23 +145,18 @@ class Ledger:
                 assert_never(note)
 
     def _is_void(self, note: Round | Trigger | Reached | Declined | Stored | End) -> bool:
-        """Whether a newer round began before it. One of a newer round shows that this round has begun."""
-        if isinstance(note, Stored):
-            return False
-        if note.round < self.round:
-            self.ignored[VOID] += 1
-            return True
-        self.round = note.round
-        return False
+        """Whether a newer round began before it."""
+        is_void = note.round < self.round and not isinstance(note, Stored)
+        self.ignored[VOID] += is_void
+        return is_void
 
     def _read_of_cut(self, note: Trigger | Reached | Declined | Stored | End) -> None:
         cut = self._cut(note.cut)
         if cut is None or not cut.take(note):
             self.ignored[LATE] += 1
-            return
-        if isinstance(note, Reached) and not cut.admits(note.task):
+        elif isinstance(note, Reached) and not cut.admits(note.task):
             self.ignored[STRANGE] += 1
-        if cut.end is None:
+        if cut is None or cut.end is None:
             return
         if cut.end.is_complete and cut.is_stopping:
             self._stopped.add(cut.number)
