@@ -196,6 +196,11 @@ class Ledger:
         """The commands that wait for an answer, in the order in which they came."""
         return list(self._commands.values())
 
+    def is_over(self, number: int) -> bool:
+        """Whether nobody stops at this cut any more, because of its end or a newer round; not before its trigger is read."""
+        cut = self._cuts.get(number)
+        return number <= self._newest and (cut is None or cut.is_broken(self.round))
+
     def is_released(self, task: TaskId, number: int, frozen: Collection[TaskId] = ()) -> bool:
         """Whether a task that has stopped at this cut may go on.
 

@@ -104,6 +104,17 @@ class Line:
         marks[channel] = max(marks[channel], Mark(barrier.round, barrier.cut))
         return Heard.NOTED if barrier.round == self.round else Heard.LEFT_BEHIND
 
+    @property
+    def coming(self) -> Barrier | None:
+        """The newest barrier of this round that any channel shows, if the task has not passed it.
+
+        Barriers may be heard before the cut's trigger is read in the control topic. They hold all the same: who has reached
+        this one, or is complete in one shuffle, reads no further there until it is known that the cut is over.
+        """
+        newest = max(chain.from_iterable(self._marks.values()), default=Mark())
+        is_news = newest.round == self.round and newest.cut > self.passed
+        return Barrier(newest.cut, newest.round) if is_news else None
+
     def has_reached(self, barrier: Barrier) -> bool:
         """Whether every channel of every shuffle shows this barrier, and none a later one.
 

@@ -53,6 +53,7 @@ class Protocol:
     line: type[Line] = Line
     reads_uncommitted = False
     releases_at_rejoin = False
+    holds_before_trigger = True
 
     def is_released(self, worker: "Worker", task: Task, number: int) -> bool:
         frozen = [each.id for each in worker.tasks.values() if each.stopped_at == number]
@@ -74,6 +75,23 @@ class Span:
         self.queues.setdefault(log, []).append(entry)
 
 
+class Bias(NamedTuple):
+    """How hostile a schedule is: chances per step."""
+
+    rebalance: float = 0.01
+    crash: float = 0.004
+    sleep: float = 0.01
+    time_out: float = 0.01
+    # That a worker stops in the middle of a cut's commit, after its positions were accepted, and is taken for dead.
+    zombie: float = 0.02
+    # For how many of its turns it does so, at most.
+    zombie_sleeps: int = 60
+    # That a coordinator lets a cut that cannot complete be for now.
+    slowness: float = 0.2
+    # That one of the workers does not read control, although there is time.
+    lag: float = 0.0
+
+
 class Group:
     """The consumer group: its round, its members, and who owns which task."""
 
@@ -86,9 +104,12 @@ class Group:
 class World:
     """All there is."""
 
-    def __init__(self, seed: int, protocol: Protocol, *, tasks: int, workers: int, has_readers: bool) -> None:
+    def __init__(
+        self, seed: int, protocol: Protocol, bias: Bias, *, tasks: int, workers: int, has_readers: bool
+    ) -> None:
         self.chance = Random(seed)
         self.protocol = protocol
+        self.bias = bias
         self.has_readers = has_readers
         self.stages = {"up": tasks} | ({"down": PARTITIONS} if has_readers else {})
         self.tasks = [TaskId(stage, each) for stage, count in self.stages.items() for each in range(count)]
@@ -99,8 +120,6 @@ class World:
         self.transactions: list[Transaction] = []
         self.triggers_left = 3
         self.is_calm = False
-        # How often the coordinator has something else to do than to end what cannot complete.
-        self.slowness = 0.0
         self.workers = [Worker(self) for _ in range(workers)]
         self.rebalance(set(self.workers))
 
@@ -186,6 +205,9 @@ class Worker:
 
     def read_control(self) -> None:
         """The next notes, as far as they are committed."""
+        lags = self is self.world.workers[-1] and not self.world.is_calm
+        if lags and self.world.chance.random() < self.world.bias.lag:
+            return
         control, is_hasty = self.world.control, self.world.protocol.reads_uncommitted
         end = len(control.entries) if is_hasty else control.stable_end
         for offset in range(self.control_at, min(end, self.control_at + self.world.chance.randrange(1, 6))):
@@ -232,18 +254,22 @@ class Worker:
     def _read(self, task: Task, span: Span) -> None:
         log, cut = self.world.shuffle[task.id.partition], self._cut_for(task)
         left = 99 if self.world.is_calm else self.world.chance.randrange(6)
-        barrier = None if cut is None else Barrier(cut.number, self.round)
-        while True:
-            if cut is not None and barrier is not None and task.line.has_reached(barrier):
-                self._reach(task, cut, span)
-                return
-            if left == 0 or task.position >= log.stable_end:
-                return
+        while left and not self._is_at_line(task, cut) and task.position < log.stable_end:
             sent = log.at(task.position)
             task.position += 1
             left -= 1
             if sent is not None and sent.barrier is not None:
                 task.line.hear(SHUFFLE, sent.task.partition, sent.barrier)
+        coming = task.line.coming
+        if cut is not None and coming and coming.cut == cut.number and task.line.has_reached(coming):
+            self._reach(task, cut, span)
+
+    def _is_at_line(self, task: Task, cut: Cut | None) -> bool:
+        """Whether the task must not read on, also if it is not known yet what cut this is."""
+        coming = task.line.coming
+        if coming is None or not task.line.has_reached(coming) or self.ledger.is_over(coming.cut):
+            return False
+        return cut is not None or self.world.protocol.holds_before_trigger
 
     def _reach(self, task: Task, cut: Cut, span: Span) -> None:
         task.line.pass_by(cut.number)
@@ -270,12 +296,13 @@ class Worker:
     def _coordinate(self) -> list[Note]:
         """What the coordinator has to say."""
         world, ledger = self.world, self.ledger
+        slowness = 0.0 if world.is_calm else world.bias.slowness
         if ledger.round < self.round:
             return [Round(self.round, "w")]
         notes: list[Note] = []
         for cut in ledger.unended:
             is_over = cut.declined or cut.is_broken(ledger.round)
-            is_given_up = world.chance.random() < (1 - world.slowness if is_over else 0.02)
+            is_given_up = world.chance.random() < (1 - slowness if is_over else 0.02)
             if cut.may_complete:
                 notes.append(End(cut.number, self.round, is_complete=True))
             elif is_given_up or (world.is_calm and world.chance.random() < 0.2):

@@ -199,6 +199,14 @@ def test_a_cut_that_was_not_read_yet_holds_and_one_that_is_forgotten_does_not():
     assert ledger.is_released(A0, 4)
 
 
+def test_a_cut_is_over_with_its_end_or_a_newer_round_and_not_before_it_was_read():
+    ledger = ledger_of(R1, begun(5), *reached(A0, number=5))
+    assert [ledger.is_over(number) for number in (4, 5, 6)] == [True, False, False]
+    assert ledger_of(R1, begun(), aborted()).is_over(1)
+    assert ledger_of(R1, begun(), R2).is_over(1)
+    assert not ledger_of(R1, begun(), *reached(*TASKS), R2).is_over(1)
+
+
 def test_what_is_over_is_forgotten_but_not_where_tasks_were_stopped_for_good():
     ledger = ledger_of(R1, begun(1, stops=True), completed(1))
     for number in range(2, 2 * ENDED_KEPT):

@@ -8,10 +8,11 @@ from collections import Counter
 
 import pytest
 
-from tests.cuts.model import Protocol
-from tests.cuts.schedule import HOSTILE, LATE, SMOOTH, Bias, run
+from tests.cuts.model import Bias, Protocol
+from tests.cuts.schedule import HOSTILE, LAGGING, LATE, SMOOTH, run
 from tests.cuts.wrong_protocols import (
     BarrierPerPartition,
+    BarriersBeforeTheTriggerAreOverrun,
     EndsAreNotHeard,
     OldRoundsCount,
     ReleasedAtOnce,
@@ -20,8 +21,8 @@ from tests.cuts.wrong_protocols import (
     UncommittedControl,
 )
 
-SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "2400"))
-BIASES = (SMOOTH, LATE, HOSTILE)
+SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "2000"))
+BIASES = (SMOOTH, LATE, HOSTILE, SMOOTH, LAGGING)
 
 pytestmark = pytest.mark.timeout(60 + SCHEDULES // 50)
 
@@ -51,6 +52,7 @@ def test_a_seed_tells_the_same_story_again():
         (ReleasedByTheFirst, SMOOTH, "I10a"),
         (UncommittedControl, SMOOTH, "I10a"),
         (BarrierPerPartition, SMOOTH, "I10a"),
+        (BarriersBeforeTheTriggerAreOverrun, LAGGING, "I10a"),
         (ReleasedAtRejoin, LATE, "I10a"),
         # Hardly ever: a zombie must be the last to reach the cut, and write behind the round that released all others.
         (OldRoundsCount, LATE, "I10a"),

@@ -31,6 +31,12 @@ class ReleasedAtRejoin(Protocol):
     releases_at_rejoin = True
 
 
+class BarriersBeforeTheTriggerAreOverrun(Protocol):
+    """Nobody stops at a line before it is known what cut it belongs to."""
+
+    holds_before_trigger = False
+
+
 class UncommittedControl(Protocol):
     """Notes count as soon as they are in the log."""
 

@@ -87,6 +87,21 @@ def test_an_input_that_is_complete_is_paused_until_the_others_are():
     assert line.has_reached(FIRST)
 
 
+def test_what_comes_is_the_newest_barrier_of_the_round_that_was_not_passed():
+    line = line_of(**COUNTS)
+    assert line.coming is None
+    line.hear("orders", 0, FIRST)
+    assert line.coming == FIRST
+    line.hear("views", 0, SECOND)
+    assert line.coming == SECOND
+    line.pass_by(2)
+    assert line.coming is None
+    line.hear("views", 1, Barrier(3, ROUND))
+    line.enter(ROUND + 1)
+    assert line.coming is None
+    assert line_of().coming is None
+
+
 # Rounds.
 
 
