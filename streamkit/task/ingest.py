@@ -6,7 +6,8 @@ be decoded or processed goes to `task/failures.py`.
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from operator import attrgetter
 
 from streamkit.errors import EncodeError, Misconfigured
@@ -14,7 +15,7 @@ from streamkit.model.counts import RECORDS_IN
 from streamkit.model.ids import MIN_TIME, TopicPartition
 from streamkit.model.records import FetchedBatch, LogRecord, Unreadable
 from streamkit.progress.channels import Status
-from streamkit.progress.source_clock import GeneratorFailed, SourceClock
+from streamkit.progress.source_clock import GeneratorFailed
 from streamkit.progress.task_clock import TimerFailed
 from streamkit.task.careful import guarded
 from streamkit.task.chain import Paused, RecordFailed, failed_behind
@@ -77,7 +78,7 @@ class Intake(ABC):
         """
         careful = self.task.careful
         if careful is None:
-            self._run([record])
+            self._run_all([record])
             return
         source = self.task.clock.sources.get(self.partition.topic)
         try:
@@ -93,6 +94,26 @@ class Intake(ABC):
             raise failed_behind(failed) from failed
         except RecordFailed:
             careful.undo()
+            raise
+
+    def _run_all(self, records: list[LogRecord]) -> None:
+        """Run records; if one fails, event time is where those before it have brought it, as it is in a careful task.
+
+        A time that only a failed record was ahead with would make others late.
+
+        Raises:
+            RecordFailed, Paused, TimerFailed, GeneratorFailed: as the chain.
+        """
+        source = self.task.clock.sources.get(self.partition.topic)
+        highest = MIN_TIME if source is None else source.highest
+        try:
+            self._run(records)
+        except RecordFailed as failed:
+            if source is not None:
+                source.in_hand = None  # the generator has not seen it
+                if source.generator is None and source.highest > highest:
+                    time_of = self.task.chain.times[self.partition.topic]
+                    source.highest = max([highest, *map(time_of, _before(failed.record, records))])
             raise
 
     @abstractmethod
@@ -145,15 +166,11 @@ class FetchedIntake(Intake):
         condemned = self.task.book.records.get(self.partition)
         if condemned or self.task.careful is not None:
             return self._run_one_by_one(records, condemned or {}, failures)
-        source = self.task.clock.sources.get(self.partition.topic)
-        highest = MIN_TIME if source is None else source.highest
         try:
-            self._run(records)
+            self._run_all(records)
         except RecordFailed as failed:
             if self._fetched.lies():
                 return failures.judge_lie(self.task)
-            if source is not None:
-                self._take_back_time(source, highest, _before(records, failed.record.offset))
             return self._judge(failed, records, failures)
         except Paused as paused:
             if self._fetched.lies():
@@ -244,16 +261,6 @@ class FetchedIntake(Intake):
         self._waiting = _behind(records, after) + self._waiting
         return None
 
-    def _take_back_time(self, source: SourceClock, highest: int, done: list[LogRecord]) -> None:
-        """Let event time be where the records before a failed one have brought it, as it is for a careful task.
-
-        A time that only a failed record was ahead with would make others late.
-        """
-        source.in_hand = None  # the generator has not seen it
-        if source.generator is None and source.highest > highest:
-            time_of = self.task.chain.times[self.partition.topic]
-            source.highest = max(highest, max(map(time_of, done), default=highest))
-
     def _pause(self, offset: int, records: list[LogRecord]) -> None:
         """Go on from this record when it is our turn again."""
         self._advance(offset)
@@ -273,9 +280,9 @@ class FetchedIntake(Intake):
         self.task.positions.advance(self.partition, offset)
 
 
-def _before(records: list[LogRecord], offset: int) -> list[LogRecord]:
-    """Those before this offset, as in `_behind`."""
-    return records[: bisect_left(records, offset, key=attrgetter("offset"))]
+def _before(record: LogRecord, records: list[LogRecord]) -> Iterator[LogRecord]:
+    """Those that were run before this one; not told by offsets, which may lie."""
+    return takewhile(lambda each: each is not record, records)
 
 
 def _behind(records: list[LogRecord], offset: int) -> list[LogRecord]:

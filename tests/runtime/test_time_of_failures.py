@@ -89,3 +89,19 @@ def test_the_time_of_the_records_before_it_stays():
         assert len(harness.dead_letters()) == 2
         assert harness.read(LATE) == [3]
         assert harness.read(COUNTS) == [1]
+
+
+def test_it_does_not_count_either_where_records_are_run_one_by_one_and_nothing_is_undone():
+    readings = sk.topic("readings", Reading, time="at")
+    pipeline = sk.pipeline("p", on_error=sk.dead_letter(retries=1, delay_s=0.1))
+    keyed = pipeline.read_keyed(readings).map(refuse).map(lambda reading: reading.value, to=int)
+    keyed.window(sk.tumbling(sk.seconds(1)), late=LATE).count().write(COUNTS)
+    with Harness(pipeline, partitions=1, slice_records=2) as harness:
+        start = (harness.now_ms // MINUTE_MS - 100) * MINUTE_MS
+        for value, after_ms in ((-1, 9_000), (-2, 20_000), (1, 0), (2, 10), (3, 5_000)):
+            at = start + after_ms
+            harness.send(readings, Reading(value, at, datetime.fromtimestamp(0, UTC)), key="a", timestamp=at)
+        harness.run()
+        assert len(harness.dead_letters()) == 2
+        assert harness.read(LATE) == []
+        assert harness.read(COUNTS) == [2]
