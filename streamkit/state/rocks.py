@@ -47,6 +47,10 @@ _STORES_EXPECTED = 16
 # What a database consists of before it is one: left by a crash in its first moments, and nothing is lost.
 _HOLLOW = re.compile(r"LOCK|LOG.*|IDENTITY|MANIFEST-\d+|OPTIONS-.*|\d+\.(log|dbtmp)|rocksdict-config\.json")
 _LOCKED = re.compile(r"lock hold by current process|While lock file.*Resource temporarily unavailable")
+# RocksDB puts old logs of its own aside before it takes the lock: of two processes that open a folder at the same time one
+# finds a log gone. That says nothing about the database.
+_RACED = re.compile(r"LOG(\.old\.\d+)?: No such file")
+OPEN_TRIES = 5
 
 
 class RocksStores:
@@ -134,15 +138,21 @@ class RocksStores:
         # A folder with other files but without a database is not ours to fill.
         self._options.create_if_missing(is_hollow)
         self._options.set_max_open_files(self._files_for_one())
-        try:
-            database = Rdict(str(path), self._options, column_families={"default": self._options})
-        except Exception as error:
-            raise _explain_open(error, path) from error
-        store = RocksStore(database, path)
+        store = RocksStore(self._open_database(path), path)
         if (path / DAMAGED_MARK).exists():
             store.close()
             raise StateCorrupt("it was found damaged while in use", where=str(path))
         return store
+
+    def _open_database(self, path: Path) -> Rdict:
+        tries = 0
+        while True:
+            try:
+                return Rdict(str(path), self._options, column_families={"default": self._options})
+            except Exception as error:
+                tries += 1
+                if tries == OPEN_TRIES or not _RACED.search(str(error)):
+                    raise _explain_open(error, path) from error
 
     def _files_for_one(self) -> int:
         """The share of the next database: half of what is fair, for nobody knows how many will follow."""
@@ -160,7 +170,7 @@ class RocksStores:
         try:
             Rdict.destroy(str(path), self._options)  # takes the lock first
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
-            if _LOCKED.search(str(error)):
+            if _is_held(error):
                 return
         with _explained(path):
             _delete(path)
@@ -204,8 +214,13 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     return options
 
 
+def _is_held(error: Exception) -> bool:
+    """Whether another process has the folder, or is opening it at this moment."""
+    return bool(_LOCKED.search(str(error)) or _RACED.search(str(error)))
+
+
 def _explain_open(error: Exception, path: Path) -> StreamkitError:
-    if _LOCKED.search(str(error)):
+    if _is_held(error):
         return StateInUse("the state folder is held by another process", where=str(path))
     host = host_problem(error, path)
     return host or StateCorrupt(
