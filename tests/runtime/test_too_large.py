@@ -29,8 +29,7 @@ def test_a_shuffle_that_takes_no_signals_ends_with_a_person() -> None:
         harness.crash()
         configure(harness, "alarms.by_alarm_0.shuffle.1", max_message_bytes="280")
         harness.restart()
-        harness.send(ORDERS, Order(100_000), key="a")
-        harness.advance(120)
+        harness.advance(120, event_time={ORDERS: 100_000})
         error = worker_error(harness)
     assert error.problem == 'the shuffle topic "alarms.by_alarm_0.shuffle.1" takes no signals of event time'
     assert "bytes is larger than topic" in error.detail

@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rocksdict import Rdict
 from structlog.testing import capture_logs
 
 from streamkit.errors import Bug, Misconfigured, Retry, StateCorrupt, is_of_the_record
@@ -377,50 +375,3 @@ def test_a_sick_host_is_no_damage(tmp_path: Path, text: str, kind: type[Exceptio
     assert not is_of_the_record(raised.value)
     store.close()
     assert (tmp_path / NAME / DAMAGED_MARK).exists() == (kind is StateCorrupt)
-
-
-# What RocksDB says to one of two processes that open a folder at the same moment (seen in a race of three).
-RACE = (
-    "IO error: No such file or directory: while unlink() file: /x/LOG.old.17951284: No such file or directory"
-)
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_folder_that_another_process_opens_at_the_same_moment_is_opened_again(
-    times: int, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(sound, tmp_path / "state")
-    raced: list[None] = []
-
-    def opened(*arguments: Any, **named: Any) -> Any:
-        if len(raced) < times:
-            raced.append(None)
-            raise OSError(RACE)
-        return Rdict(*arguments, **named)
-
-    monkeypatch.setattr("streamkit.state.rocks.Rdict", opened)
-    with capture_logs() as logs:
-        store = open_store(tmp_path / "state")
-    assert read_all(store) == (FLUSHES, prefix_at(FLUSHES))
-    store.close()
-    assert logs == []
-
-
-def test_a_folder_that_is_opened_elsewhere_again_and_again_is_left_alone(
-    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(sound, tmp_path / "state")
-
-    def opened(path: str, *arguments: Any, **named: Any) -> Any:
-        if "~" not in path:
-            raise OSError(RACE)
-        return Rdict(path, *arguments, **named)
-
-    monkeypatch.setattr("streamkit.state.rocks.Rdict", opened)
-    with capture_logs() as logs:
-        open_store(tmp_path / "state").close()
-    assert [each["event"] for each in logs] == ["state folder is held by another process"]
-    monkeypatch.undo()
-    store = open_store(tmp_path / "state")
-    assert read_all(store) == (FLUSHES, prefix_at(FLUSHES))
-    store.close()
