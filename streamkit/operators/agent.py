@@ -8,17 +8,18 @@ where a stand-in is given:
 An agent has no local variables that live longer than a call, so its state can be kept, moved and replayed.
 """
 
+import dis
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from streamkit.errors import Bug, InvalidPipeline, UserCodeError
 from streamkit.operators.process import Context, Handler, Handlers, Timer
+from streamkit.state.holder import written_as
 from streamkit.state.views import Declaration
-
 
 class AgentProcessor(msgspec.Struct, frozen=True):
     """An agent function as a Processor."""
@@ -75,7 +76,30 @@ def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
             where=where,
             hint="write def agent(value, ctx, seen=value(bool, False))",
         )
+    _require_unassigned(function, where)
     return AgentProcessor(function)
+
+
+def _require_unassigned(function: types.FunctionType, where: str) -> None:
+    """Refuse an assignment to a parameter that holds state: it would be a local variable, gone after the call."""
+    states = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    for name in _assigned(function):
+        state = states.get(name)
+        if isinstance(state, Declaration):
+            raise InvalidPipeline(
+                f'"{name}" is state: write {written_as(state, name)}',
+                where=where,
+                hint="an assignment makes a variable that is forgotten after the record; state is changed by its methods",
+            )
+
+
+def _assigned(function: types.FunctionType) -> Iterator[str]:
+    """The local variables that a function gives a value to."""
+    for each in dis.get_instructions(function):
+        if each.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            # Newer Pythons join two instructions: the first stores, the second may only load.
+            names = each.argval if isinstance(each.argval, tuple) else (each.argval,)
+            yield from names[:1] if each.opname.endswith("_LOAD_FAST") else names
 
 
 def _no_timer(timer: Timer, ctx: Context[Any, Any]) -> None:  # noqa: ARG001

@@ -31,6 +31,7 @@ from streamkit.errors import UserCodeError
 from streamkit.operators.side import Side, declared_sides, listener, listeners
 from streamkit.operators.stateless import DecodedKeys, missing_key
 from streamkit.operators.step import MAIN, Origin, Ports, Push, Scope, Timers
+from streamkit.state.holder import StateHolder, hold
 from streamkit.state.spec import StoreSpec
 from streamkit.state.views import CurrentKey, Declaration
 
@@ -162,7 +163,7 @@ class Context(Generic[K, R]):
         push(self._current.key, value, self.timestamp if timestamp is None else timestamp)
 
 
-class Operator(ABC, Generic[K, T, R]):
+class Operator(StateHolder, ABC, Generic[K, T, R]):
     """A step that users write as a class: keys `K`, values `T` in, values `R` out.
 
     State is declared as class attributes (`value(...)`, `map_of(...)`, `list_of(...)`) and belongs to the current key. Every task works
@@ -232,7 +233,7 @@ class OperatorProcessor(msgspec.Struct, frozen=True):
         """As `Processor.start`."""
         own = copy.copy(self.operator)
         for name, view in views.items():
-            setattr(own, name, view)
+            hold(own, name, view)
         own.open(ctx)
         return Handlers(own.on_record, own.on_timer)
 

@@ -7,6 +7,7 @@ from typing import Any
 from streamkit.operators.side import listeners
 from streamkit.operators.stateless import DecodedKeys
 from streamkit.operators.step import MAIN, Ports, Push, Scope
+from streamkit.state.holder import hold
 from streamkit.state.value_cells import WindowCells
 from streamkit.windows.contents import Element, adding_to_accumulator, fold_elements
 from streamkit.windows.definition import WindowDefinition
@@ -43,7 +44,7 @@ class Process:
             cells = scope.cells(spec)
             if isinstance(declared[name], WindowValue):
                 self._window_cells.append(cells)
-            setattr(self._own, name, declared[name].bind(cells, self._current))
+            hold(self._own, name, declared[name].bind(cells, self._current))
 
     def run(self, key: bytes, window: Window, elements: list[Any], timestamp: int) -> None:
         """The window fires."""

@@ -17,6 +17,7 @@ from streamkit.codec.annotations import class_arguments, is_open
 from streamkit.errors import Bug, InvalidPipeline
 from streamkit.operators.side import Side, declared_sides, listener
 from streamkit.operators.step import MAIN, Push, Timers
+from streamkit.state.holder import StateHolder
 from streamkit.state.spec import StoreSpec
 from streamkit.state.value_cells import ValueCells
 from streamkit.state.views import CurrentKey, Declaration, Upcasters, ValueState, value
@@ -80,7 +81,7 @@ class WindowContext(Generic[R]):
         listener(self._sides, side)(self._key, value, self.timestamp if timestamp is None else timestamp)
 
 
-class WindowProcess(ABC, Generic[K, T, R]):
+class WindowProcess(StateHolder, ABC, Generic[K, T, R]):
     """What `Windowed.process` takes: keys `K`, elements `T`, results `R`.
 
     State is declared as class attributes: `value(...)`, `map_of(...)` and `list_of(...)` belong to the key,
