@@ -3,9 +3,11 @@
 import types
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 _UNIONS = (Union, types.UnionType)
+# What is longer is not shown in an error.
+SHOWN_MAX = 80
 
 
 def type_name(annotation: Any) -> str:
@@ -59,3 +61,30 @@ def call_name(function: Callable[..., Any]) -> str | None:
     inner = getattr(function, "func", function)  # functools.partial is named after what it calls
     name: str | None = getattr(inner, "__name__", None)
     return None if name is None or name == "<lambda>" else name
+
+
+def given_as(thing: Any) -> str:
+    """What somebody has given, for an error about it: `the str 'card'`, `the class Op`, `the function by_card`, `None`."""
+    if thing is None:
+        return "None"
+    if isinstance(thing, type):
+        return f"the class {type_name(thing)}"
+    if isinstance(thing, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+        return "a lambda" if thing.__name__ == "<lambda>" else f"the function {thing.__name__}"
+    if is_type(thing):
+        return f"the type {type_name(thing)}"
+    shown = repr(thing)
+    return f"the {type_name(type(thing))} {shown}" if len(shown) <= SHOWN_MAX else one(type(thing))
+
+
+def one(kind: Any) -> str:
+    """The name of a type with its article: `an int`, `a Payment`, `None`."""
+    name = type_name(kind)
+    return name if name == "None" else f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
+
+
+def is_type(thing: Any) -> bool:
+    """Whether this can stand where a type is wanted: a class, `list[int]`, `str | None`, `Any`, a NewType."""
+    return isinstance(thing, type | types.GenericAlias | types.UnionType | TypeVar | typing.NewType) or type(
+        thing
+    ).__module__ in ("typing", "typing_extensions")

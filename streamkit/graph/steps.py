@@ -8,7 +8,7 @@ from streamkit.codec.naming import call_name
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.builder import Builder
 from streamkit.graph.node import Node, Operation
-from streamkit.operators.side import Side
+from streamkit.operators.side import Side, require_side
 from streamkit.operators.stateless import Filter, FlatMap, Map, Peek
 
 
@@ -51,13 +51,13 @@ def add_union(builder: Builder, first: Any, others: Iterable[Any]) -> Node:
 
 def add_side(builder: Builder, parent: Node, side: Side[Any]) -> Node:
     """Begin a stream at a side output of the step that was added last."""
-    if isinstance(parent, Operation) and side in getattr(parent.step, "sides", ()):
-        return builder.side(parent, side.name, value_type=side.value_type)
-    raise InvalidPipeline(
-        f'what comes before has no side output "{getattr(side, "name", side)}"',
-        where=f'step "{parent.step.name}"' if isinstance(parent, Operation) else "",
-        hint="call side() on what process() returned, and name the side output in its class: sides = (ALERTS,)",
-    )
+    if not isinstance(parent, Operation) or not hasattr(parent.step, "sides"):
+        raise InvalidPipeline(
+            f'what comes before has no side output "{getattr(side, "name", side)}"',
+            hint="call side() on what process() returned, and name the side output in its class: sides = (ALERTS,)",
+        )
+    require_side(side, parent.step.sides)
+    return builder.side(parent, side.name, value_type=side.value_type)
 
 
 def add(builder: Builder, parent: Node, step: Any, value_type: Any, name: str | None) -> Operation:

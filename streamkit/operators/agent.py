@@ -21,6 +21,7 @@ from streamkit.operators.process import Context, Handler, Handlers, Timer
 from streamkit.state.holder import written_as
 from streamkit.state.views import Declaration
 
+
 class AgentProcessor(msgspec.Struct, frozen=True):
     """An agent function as a Processor."""
 
@@ -41,6 +42,11 @@ class AgentProcessor(msgspec.Struct, frozen=True):
     def sides(self) -> tuple[()]:
         """A function has no results that a second stream could begin at."""
         return ()
+
+    @property
+    def keyless(self) -> str:
+        """As `Processor.keyless`."""
+        return "the topic holds records with a null key: let the agent have a key, @pipeline.agent(topic, key=...)"
 
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:  # noqa: ARG002
         """A copy of the function whose defaults are the views of one task: state costs nothing to hand over."""
@@ -121,12 +127,12 @@ def _with_defaults(function: types.FunctionType, views: Mapping[str, Any]) -> ty
 def _without_suspension(function: Callable[[Any, Context[Any, Any]], Any]) -> Handler:
     """Drive a coroutine to its end in one go: inside a span nothing may wait."""
 
-    def handle(value: Any, ctx: Context[Any, Any]) -> None:
+    def handle(value: Any, ctx: Context[Any, Any]) -> object:
         coroutine = function(value, ctx)
         try:
             coroutine.send(None)
-        except StopIteration:
-            return
+        except StopIteration as ended:
+            return ended.value
         coroutine.close()
         raise UserCodeError(
             "an agent waited for something, and inside a span nothing may wait",

@@ -27,9 +27,9 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVa
 import msgspec
 
 from streamkit.codec.annotations import class_arguments, is_open
-from streamkit.errors import UserCodeError
+from streamkit.operators.misuse import as_time, no_timers, returned
 from streamkit.operators.side import Side, declared_sides, listener, listeners
-from streamkit.operators.stateless import DecodedKeys, missing_key
+from streamkit.operators.stateless import GIVE_KEYS, DecodedKeys, missing_key
 from streamkit.operators.step import MAIN, Origin, Ports, Push, Scope, Timers
 from streamkit.state.holder import StateHolder, hold
 from streamkit.state.spec import StoreSpec
@@ -41,8 +41,9 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 # What a record is handed to: (value, context). Its state is bound already.
-Handler = Callable[[Any, "Context[Any, Any]"], None]
-OnTimer = Callable[["Timer", "Context[Any, Any]"], None]
+# Both return None, and are asked, for a result that is returned would be lost.
+Handler = Callable[[Any, "Context[Any, Any]"], object]
+OnTimer = Callable[["Timer", "Context[Any, Any]"], object]
 # Which time a timer goes by.
 ClockName = Literal["event", "processing"]
 
@@ -108,21 +109,24 @@ class Context(Generic[K, R]):
     def set_timer(self, at: int, *, clock: ClockName = "event") -> None:
         """Call `on_timer` for this key when this time (ms) has come; setting the same timer twice sets one.
 
-        In event time: when the watermark has reached it. One that is in the past fires at the next opportunity.
+        `at` is a time, not a duration: in five seconds is `ctx.set_timer(ctx.timestamp + 5_000)`, or `ctx.now + 5_000`
+        with clock="processing". In event time it comes when the watermark has reached it. A timer that is in the past
+        (5_000 is five seconds after 1970 began) fires at the next opportunity.
         """
+        if type(at) is not int:
+            at = as_time(at, clock)
         self._timers_of(clock).add(self._current.key, at)
 
     def cancel_timer(self, at: int, *, clock: ClockName = "event") -> None:
         """Forget the timer of this key for this time, if there is one."""
+        if type(at) is not int:
+            at = as_time(at, clock)
         self._timers_of(clock).remove(self._current.key, at)
 
     def _timers_of(self, clock: ClockName) -> Timers:
         timers = self._timers.get(clock)
         if timers is None:
-            raise UserCodeError(
-                "time and timers are for operators that have on_timer",
-                hint="write def on_timer(self, timer, ctx) in the operator class; agents have no timers",
-            )
+            raise no_timers(clock)
         return timers
 
     @property
@@ -159,7 +163,7 @@ class Context(Generic[K, R]):
 
         If no stream begins there, it goes nowhere.
         """
-        push = listener(self._sides, side)
+        push = listener(self._sides, side, value)
         push(self._current.key, value, self.timestamp if timestamp is None else timestamp)
 
 
@@ -202,6 +206,11 @@ class Processor(Protocol):
         """Its side outputs."""
         ...
 
+    @property
+    def keyless(self) -> str:
+        """What to do about a record without a key, for whoever wrote it."""
+        ...
+
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:
         """Handlers of its own for one task, working on these views."""
         ...
@@ -228,6 +237,11 @@ class OperatorProcessor(msgspec.Struct, frozen=True):
     def sides(self) -> tuple[Side[Any], ...]:
         """As `Processor.sides`."""
         return declared_sides(self.operator, taken=(MAIN,))
+
+    @property
+    def keyless(self) -> str:
+        """As `Processor.keyless`."""
+        return GIVE_KEYS
 
     def start(self, views: Mapping[str, Any], ctx: Context[Any, Any]) -> Handlers:
         """As `Processor.start`."""
@@ -290,13 +304,15 @@ class ProcessStep(msgspec.Struct, frozen=True):
         ctx._timers = timers  # noqa: SLF001 - the context belongs to this step
         # Without state a record needs no key, unless the user asks for it.
         is_keyed = bool(views) or bool(timers)
+        keyless = self.processor.keyless
 
         def push(key: Any, value: Any, timestamp: int, step: str = self.name) -> None:
             if key is None and is_keyed:
-                raise missing_key(step)
+                raise missing_key(step, keyless)
             current.key = key
             ctx.timestamp = timestamp
-            handle(value, ctx)
+            if handle(value, ctx) is not None:
+                raise returned(step)
 
         return {MAIN: push}
 
@@ -307,7 +323,8 @@ class ProcessStep(msgspec.Struct, frozen=True):
             def fire(key: bytes, time: int, namespace: bytes, step: str = self.name) -> None:  # noqa: ARG001
                 current.key = key
                 ctx.timestamp = time
-                on_timer(Timer(time, clock), ctx)
+                if on_timer(Timer(time, clock), ctx) is not None:
+                    raise returned(step)
 
             return scope.timers(spec, fire)
 

@@ -12,15 +12,20 @@ totals = payments.process(Watch())
 alerts = totals.side(ALERTS)
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from streamkit.codec.naming import given_as, is_type, type_name
 from streamkit.errors import InvalidPipeline, UserCodeError
 from streamkit.operators.step import Ports, Push
 
 S = TypeVar("S")
+
+# It stands in plans and charts, beside those of steps.
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Side(msgspec.Struct, Generic[S], frozen=True):
@@ -34,7 +39,24 @@ def side(name: str, value: type[S]) -> Side[S]:
     """Declare a side output: its name, and the type of its values.
 
     An operator that has it in `sides` sends to it with `ctx.emit_to`, and `side` of its results gives the stream.
+
+    Raises:
+        InvalidPipeline: the name is no name, or the type no type.
     """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        is_swapped = isinstance(value, str) and is_type(name)
+        raise InvalidPipeline(
+            "the arguments of side() are swapped: the name comes first, then the type"
+            if is_swapped
+            else f"a side output cannot be named {name!r}",
+            hint=f'write sk.side("{value if is_swapped else "alerts"}", {type_name(name) if is_swapped else "Alert"});'
+            ' names have letters, digits, "-" and "_"',
+        )
+    if not is_type(value):
+        raise InvalidPipeline(
+            f'side output "{name}" has values of a type, got {given_as(value)}',
+            hint=f'write the type of its values: sk.side("{name}", Alert)',
+        )
     return Side(name, value)
 
 
@@ -50,13 +72,17 @@ def declared_sides(owner: Any, taken: tuple[str, ...]) -> tuple[Side[Any], ...]:
             f'"{kind}.sides" is a tuple of side outputs, got {sides!r}',
             hint="write sides = (ALERTS,) with the comma; an attribute for something else needs another name",
         )
-    names = [*taken, *(each.name for each in sides)]
-    for name in names[len(taken) :]:
-        if names.count(name) > 1:
+    names = [each.name for each in sides]
+    for name in names:
+        if name in taken:
             raise InvalidPipeline(
                 f'"{kind}" has more than one output "{name}"',
                 detail=f"the outputs of every operator of this kind: {', '.join(taken)}",
                 hint="give the side output another name",
+            )
+        if names.count(name) > 1:
+            raise InvalidPipeline(
+                f'two side outputs of "{kind}" are named "{name}"', hint="give one of them another name"
             )
     return sides
 
@@ -66,21 +92,56 @@ def listeners(sides: tuple[Side[Any], ...], outputs: Ports) -> dict[Side[Any], P
     return {each: outputs.get(each.name, _nobody) for each in sides}
 
 
-def listener(listening: Mapping[Side[Any], Push], asked: Side[Any]) -> Push:
-    """What takes the values of this side output.
+def listener(listening: Mapping[Side[Any], Push], asked: Side[Any], value: Any) -> Push:
+    """What takes the values of this side output; `value` is the one that is sent, which may be in the wrong place.
 
     Raises:
         UserCodeError: it is not declared.
     """
-    push = listening.get(asked)
-    if push is None:
-        name = getattr(asked, "name", asked)
-        raise UserCodeError(
-            f'side output "{name}" is not declared here',
-            detail=f"declared: {', '.join(each.name for each in listening) or 'none'}",
-            hint="put it into the attribute sides of the operator class, as sides = (ALERTS,); agents have no side outputs",
-        )
-    return push
+    try:
+        return listening[asked]
+    except (KeyError, TypeError):  # TypeError: it has no hash, so it is no side output
+        raise UserCodeError(**_wrong_side(asked, tuple(listening), value)) from None
+
+
+def require_side(asked: Any, declared: tuple[Side[Any], ...]) -> None:
+    """Refuse a stream of a side output that the operator before does not have.
+
+    Raises:
+        InvalidPipeline: it is not declared.
+    """
+    if not isinstance(asked, Side) or asked not in declared:
+        raise InvalidPipeline(**_wrong_side(asked, declared))
+
+
+def _wrong_side(asked: Any, declared: tuple[Side[Any], ...], value: Any = None) -> dict[str, str]:
+    """What is said about something that is given as a side output and is none of those that are declared."""
+    names = ", ".join(each.name for each in declared) or "none"
+    if not isinstance(asked, Side):
+        if isinstance(value, Side):
+            return {
+                "problem": "the arguments are swapped: the side output comes first, then the value",
+                "hint": "write ctx.emit_to(ALERTS, value)",
+            }
+        return {
+            "problem": f"a side output is a sk.side(...), got {given_as(asked)}",
+            "detail": f"declared here: {names}",
+            "hint": "give it the Side itself, not its name: ALERTS of ALERTS = sk.side("
+            + ("..." if not isinstance(asked, str) else f'"{asked}"')
+            + ", Alert)",
+        }
+    twin = next((each for each in declared if each.name == asked.name), None)
+    if twin is not None:
+        return {
+            "problem": f'a side of the name "{asked.name}" is declared with type {type_name(twin.value_type)};'
+            f" this one has {type_name(asked.value_type)}",
+            "hint": "make each side output once, and use that object in sides = (...), emit_to() and side()",
+        }
+    return {
+        "problem": f'side output "{asked.name}" is not declared here',
+        "detail": f"declared: {names}",
+        "hint": "put it into the attribute sides of the operator class, as sides = (ALERTS,); agents have no side outputs",
+    }
 
 
 def _nobody(key: bytes | None, value: Any, timestamp: int) -> None:

@@ -123,10 +123,16 @@ class DecodedKeys(dict[bytes, Any]):
         return decoded
 
 
-def missing_key(step: str) -> UserCodeError:
+# What to do about records without a key, in a pipeline of steps.
+GIVE_KEYS = (
+    "the topic holds records with a null key: read it with read() and give each record a key by key_by()"
+)
+
+
+def missing_key(step: str, hint: str = GIVE_KEYS) -> UserCodeError:
     """What a keyed step says about a record without a key."""
     return UserCodeError(
         "a record without a key reached a step that works by key",
         where=f'step "{step}"',
-        hint="the topic holds records with a null key: read it with read() and give each record a key by key_by()",
+        hint=hint,
     )

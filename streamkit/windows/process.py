@@ -78,7 +78,9 @@ class WindowContext(Generic[R]):
 
         If no stream begins there, it goes nowhere.
         """
-        listener(self._sides, side)(self._key, value, self.timestamp if timestamp is None else timestamp)
+        listener(self._sides, side, value)(
+            self._key, value, self.timestamp if timestamp is None else timestamp
+        )
 
 
 class WindowProcess(StateHolder, ABC, Generic[K, T, R]):

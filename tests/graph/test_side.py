@@ -161,7 +161,9 @@ def test_a_stream_without_that_side_says_where_it_is(stream: Any) -> None:
 def test_a_side_of_the_same_name_and_another_type_is_another() -> None:
     _, results = of(Shout())
     results.side(sk.side("odd", int))
-    with pytest.raises(InvalidPipeline, match='no side output "odd"'):
+    with pytest.raises(
+        InvalidPipeline, match='of the name "odd" is declared with type int; this one has str'
+    ):
         results.side(sk.side("odd", str))
 
 
@@ -171,7 +173,7 @@ def test_a_side_of_the_same_name_and_another_type_is_another() -> None:
         (ODD, '"Shout.sides" is a tuple of side outputs'),
         ([ODD], '"Shout.sides" is a tuple of side outputs'),
         (("odd",), '"Shout.sides" is a tuple of side outputs'),
-        ((ODD, sk.side("odd", str)), '"Shout" has more than one output "odd"'),
+        ((ODD, sk.side("odd", str)), 'two side outputs of "Shout" are named "odd"'),
         ((sk.side("main", str),), '"Shout" has more than one output "main"'),
     ],
 )

@@ -50,7 +50,13 @@ def test_an_assignment_to_state_of_a_window_process_is_an_error_of_the_record() 
     class Longest(sk.WindowProcess[str, str, int]):
         longest = sk.value(int, 0)
 
-        def process(self, key: str, window: sk.Window, elements: list[str], ctx: sk.WindowContext[int]) -> None:  # noqa: ARG002
+        def process(
+            self,
+            key: str,  # noqa: ARG002
+            window: sk.Window,  # noqa: ARG002
+            elements: list[str],
+            ctx: sk.WindowContext[int],  # noqa: ARG002
+        ) -> None:
             self.longest = max(map(len, elements))  # type: ignore[assignment]
 
     p = sk.pipeline("p")
@@ -71,7 +77,9 @@ def test_state_that_is_made_in_init_is_refused_there() -> None:
 
         def on_record(self, value: str, ctx: sk.Context[str, str]) -> None: ...
 
-    with pytest.raises(InvalidPipeline, match=r'"Late.seen" .* declare it in the class body.* seen = sk.value'):
+    with pytest.raises(
+        InvalidPipeline, match=r'"Late.seen" .* declare it in the class body.* seen = sk.value'
+    ):
         Late()
 
 
@@ -79,7 +87,7 @@ def test_a_dataclass_may_declare_state_and_a_test_may_put_a_stand_in() -> None:
     @dataclass
     class Settled(sk.Operator[str, str, str]):
         limit: int
-        seen: sk.ValueState[int] = sk.value(int, 0)  # noqa: RUF009
+        seen: sk.ValueState[int] = sk.value(int, 0)
 
         def on_record(self, value: str, ctx: sk.Context[str, str]) -> None:
             self.seen.set(self.seen.get() + 1)
@@ -98,7 +106,7 @@ def test_a_dataclass_may_declare_state_and_a_test_may_put_a_stand_in() -> None:
 
 
 def test_an_agent_that_assigns_to_its_state_is_refused() -> None:
-    def counts(value: str, ctx: sk.Context[str, int], seen: sk.ValueState[int] = sk.value(int, 0)) -> None:  # noqa: ARG001, B008
+    def counts(value: str, ctx: sk.Context[str, int], seen: sk.ValueState[int] = sk.value(int, 0)) -> None:
         seen = seen.get() + 1  # type: ignore[assignment]
 
     with pytest.raises(InvalidPipeline, match=r'"seen" is state: write seen.set\(...\); at agent "counts"'):
