@@ -3,11 +3,15 @@
 None means "it does not say": a lambda, a builtin, a function without annotations. `type(None)` is the type of None.
 """
 
+import dataclasses
 import dis
+import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
 
 
 def returned_type(function: Callable[..., Any]) -> Any:
@@ -37,6 +41,50 @@ def field_type(function: Callable[..., Any], value_type: Any) -> Any:
         except (NameError, TypeError, AttributeError):
             return None
     return found
+
+
+def missing_field(function: Callable[..., Any], value_type: Any) -> tuple[type, str] | None:
+    """The class and the name, where a function without annotations asks for a field that its values do not have.
+
+    None if it does not, or if only the values can tell: they may have attributes that no class declares.
+    """
+    found = value_type
+    for field in _fields_named(function):
+        if not _is_record(found):
+            return None
+        try:
+            hints = typing.get_type_hints(found, include_extras=True)
+        except (NameError, TypeError, AttributeError):
+            return None
+        if field not in hints:
+            kinds = (found, *found.__subclasses__())
+            may_have = any(hasattr(each, field) or hasattr(each, "__getattr__") for each in kinds)
+            return None if may_have else (found, field)
+        found = hints[field]
+    return None
+
+
+def fields_of(kind: type) -> list[str]:
+    """The names of the fields of a record, in the order of writing."""
+    if issubclass(kind, msgspec.Struct):
+        return [each.name for each in msgspec.structs.fields(kind)]
+    return [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+
+
+def parameter_type(function: Callable[..., Any]) -> Any:
+    """The type that a function says its first parameter has; None if it does not say."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+        first = next(iter(inspect.signature(function).parameters), None)
+    except (NameError, TypeError, AttributeError, ValueError):
+        return None
+    found = None if first is None else hints.get(first)
+    return None if found is Any or is_open(found) else found
+
+
+def _is_record(kind: Any) -> bool:
+    is_class = isinstance(kind, type)
+    return is_class and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind))
 
 
 def _fields_named(function: Callable[..., Any]) -> list[str]:

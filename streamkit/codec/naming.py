@@ -1,8 +1,9 @@
 """Names for types that are the same in every process, every Python version and every spelling."""
 
+import difflib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 _UNIONS = (Union, types.UnionType)
@@ -44,6 +45,11 @@ def plain_type(annotation: Any) -> Any:
             annotation = annotation.__value__
         else:
             return annotation
+
+
+def is_union(annotation: Any) -> bool:
+    """Whether it is `X | Y` or `Union[X, Y]`."""
+    return get_origin(annotation) in _UNIONS
 
 
 def without_none(annotation: Any) -> tuple[Any, bool]:
@@ -88,3 +94,9 @@ def is_type(thing: Any) -> bool:
     return isinstance(thing, type | types.GenericAlias | types.UnionType | TypeVar | typing.NewType) or type(
         thing
     ).__module__ in ("typing", "typing_extensions")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A hint for a name that does not exist: the one among `names` that is most like it; "" if none is."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -1,7 +1,7 @@
 """From pipeline to plan: the fluent API users write, and what it is compiled to.
 
 what users write  pipeline any_stream stream steps windowed builder node
-checks            validate plain writable place
+checks            validate functions plain writable place
 the plan          cut resolve plan stage policy
 descriptions      describe fingerprint
 """

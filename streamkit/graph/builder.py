@@ -12,6 +12,7 @@ from streamkit.codec.annotations import field_type, returned_type
 from streamkit.codec.naming import call_name, type_name, without_none
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import Bug, InvalidPipeline
+from streamkit.graph.functions import VALUE, require_function, require_functions
 from streamkit.graph.node import Graph, Node, Operation, Outlet, Shuffle, Source, Union
 from streamkit.graph.place import line_of_caller
 from streamkit.graph.plain import require_plain
@@ -102,6 +103,7 @@ class Builder:
         if set(entering) != set(step.inputs):
             raise Bug(f'step "{step.name}" has the inputs {step.inputs}, and is given {tuple(entering)}')
         require_plain(step, of=f'step "{step.name}"')
+        require_functions(step, parent.value_type)
         is_fixed = is_named or bool(step.stores)
         if is_fixed:
             self._claim(step.name)
@@ -125,11 +127,13 @@ class Builder:
         key_type: Any,
         name: str | None,
         partitions: int | None,
+        calls: str = "key_by()",
     ) -> Shuffle:
-        """Cut after `parent`. Without a word about the type of the keys, `key_fn` tells it."""
+        """Cut after `parent`. Without a word about the type of the keys, `key_fn` tells it; `calls` is what it is given to."""
         name = name or call_name(key_fn) or "key_by"
         value_type = self.known_type(parent, needed_by=name)
         require_plain(key_fn, of=f'step "{name}"')
+        require_function(key_fn, VALUE, of=calls, value_type=value_type)
         require_count(partitions, f'step "{name}"')
         internal_codec(value_type)
         key_type, _ = without_none(key_type or _told_by(key_fn, value_type))
@@ -234,7 +238,7 @@ class Builder:
         self._fixed_names[name] = written
 
     def _declare(self, topic: Topic[Any]) -> None:
-        _require_a(Topic, topic, "a topic", 'declare it: orders = sk.topic("orders", Order)')
+        require_topic(topic)
         known = self._topics.get(topic.name)
         if known is None:
             value_codec(topic.value_type)
@@ -246,6 +250,15 @@ class Builder:
                 detail=f"{_types(known)} and {_types(topic)}",
                 hint="declare the topic once and use that object everywhere",
             )
+
+
+def require_topic(given: object) -> None:
+    """Refuse what is no topic.
+
+    Raises:
+        InvalidPipeline: it is something else.
+    """
+    _require_a(Topic, given, "a topic", 'declare it: orders = sk.topic("orders", Order)')
 
 
 def _told_by(key_fn: Callable[[Any], Any], value_type: Any) -> Any:

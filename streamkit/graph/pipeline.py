@@ -5,7 +5,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from streamkit.codec.naming import type_name
 from streamkit.errors import InvalidPipeline
-from streamkit.graph.builder import Builder, Until
+from streamkit.graph.builder import Builder, Until, require_topic
 from streamkit.graph.cut import cut
 from streamkit.graph.node import Node
 from streamkit.graph.plan import Plan
@@ -90,6 +90,8 @@ class Pipeline:
 
         def register(function: AgentFunction[V, P, X]) -> AgentFunction[V, P, X]:
             processor = agent_processor(function)
+            if to is not None:
+                require_topic(to)
             if key is None and (key_type is not None or partitions is not None):
                 raise InvalidPipeline(
                     "key_type and partitions belong to a key, and the agent has none",
@@ -106,6 +108,7 @@ class Pipeline:
                     key_type=key_type,
                     name=f"{chosen}_by_key",
                     partitions=partitions,
+                    calls="agent(key=...)",
                 )
             step = ProcessStep(chosen, processor, parent.key_type)
             node = self._builder.operate(

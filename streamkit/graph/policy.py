@@ -31,9 +31,10 @@ def dead_letter(*, retries: int = 0, delay_s: float = 0.1) -> ErrorPolicy:
 
 
 def _policy(action: Literal["fail", "skip", "dead_letter"], retries: int, delay_s: float) -> ErrorPolicy:
-    if retries < 0 or delay_s < 0:
+    numbers = type(retries) is int and isinstance(delay_s, int | float)
+    if not numbers or retries < 0 or delay_s < 0:
         raise InvalidPipeline(
-            f"an error policy needs retries and delay_s of 0 or more, got {retries} and {delay_s}",
-            hint=f"write on_error={action}(retries=3, delay_s=0.1), or leave both out",
+            f"an error policy needs retries and delay_s of 0 or more, got {retries!r} and {delay_s!r}",
+            hint=f"write on_error={action}(retries=3, delay_s=0.1), or leave both out; delay_s is a number of seconds",
         )
     return ErrorPolicy(action, retries, delay_s)

@@ -4,12 +4,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from streamkit.codec.annotations import item_type, returned_type
-from streamkit.codec.naming import call_name
+from streamkit.codec.naming import call_name, did_you_mean, given_as
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.builder import Builder
 from streamkit.graph.node import Node, Operation
 from streamkit.operators.side import Side, require_side
 from streamkit.operators.stateless import Filter, FlatMap, Map, Peek
+
+# What other libraries have as a method, and how it is written here.
+_ELSEWHERE = {
+    "join": "a join is a union of two keyed streams of one type and a process() that keeps what has come of each",
+    "to": "did you mean write?",
+    "foreach": "did you mean peek?",
+    "group_by": "did you mean key_by?",
+}
 
 
 def add_map(builder: Builder, parent: Node, fn: Callable[..., Any], to: Any, name: str | None) -> Operation:
@@ -40,7 +48,14 @@ def add_peek(builder: Builder, parent: Node, fn: Callable[..., Any], name: str |
 
 def add_union(builder: Builder, first: Any, others: Iterable[Any]) -> Node:
     """Add a union of streams of one pipeline."""
+    others = tuple(others)
     streams = (first, *others)
+    for each in others:
+        if not hasattr(each, "_builder"):
+            raise InvalidPipeline(
+                f"union() takes streams, got {given_as(each)}",
+                hint="write first.union(second), where both are what read(), map() or filter() returned",
+            )
     if any(each._builder is not builder for each in streams):  # noqa: SLF001 - one of us
         raise InvalidPipeline(
             "a union needs streams of the same pipeline",
@@ -96,7 +111,21 @@ def explain_keyed_only(stream: type, keyed: type) -> None:
                 f"{name} needs a key: call key_by first",
                 hint=f"stream.key_by(lambda value: ...).{name}(...)",
             )
-        raise AttributeError(f"{type(asked).__name__!r} object has no attribute {name!r}")
+        raise _no_method(asked, name)
+
+    def explain_name(asked: Any, name: str) -> NoReturn:
+        raise _no_method(asked, name)
 
     # Set from outside the class: a __getattr__ inside it would make the type checker believe in every name.
     setattr(stream, "__getattr__", explain)  # noqa: B010 - a plain assignment is refused by the type checker
+    setattr(keyed, "__getattr__", explain_name)  # noqa: B010
+
+
+def _no_method(asked: Any, name: str) -> AttributeError:
+    """For a name that no stream has; Python itself must take it for an attribute that is not there."""
+    problem = f"{type(asked).__name__!r} object has no attribute {name!r}"
+    if name.startswith("_"):
+        return AttributeError(problem)
+    public = [each for each in dir(type(asked)) if not each.startswith("_")]
+    hint = _ELSEWHERE.get(name) or did_you_mean(name, public) or f"there are: {', '.join(public)}"
+    return AttributeError(f"{problem}; {hint}")

@@ -14,6 +14,7 @@ from streamkit.codec.naming import call_name
 from streamkit.graph import steps
 from streamkit.graph.any_stream import AnyStream
 from streamkit.graph.builder import Builder
+from streamkit.graph.functions import require_aggregator, require_operator
 from streamkit.graph.node import Node
 from streamkit.graph.windowed import How, Into, WindowSteps
 from streamkit.model.topic import Topic
@@ -112,6 +113,7 @@ class Keyed(AnyStream[T], Generic[K, T]):
 
     def process(self, operator: Operator[K, T, R], *, name: str | None = None) -> "Keyed[K, R]":
         """Hand every record to an operator class with its own state; a pipeline may end here."""
+        require_operator(operator)
         step = ProcessStep(name or type(operator).__name__, operator_processor(operator), self._node.key_type)
         return self._then(steps.add(self._builder, self._node, step, emitted_type(operator), name))
 
@@ -135,6 +137,7 @@ class Keyed(AnyStream[T], Generic[K, T]):
         self, aggregator: Aggregator[T, Any, R], *, name: str | None = None, updates: Updates = "each"
     ) -> "Keyed[K, R]":
         """Fold the values of a key, as the aggregator says. The accumulator is state; `updates` as in `reduce`."""
+        require_aggregator(aggregator)
         step = Aggregate(name or aggregator.name, aggregator, steps.chosen_updates(updates))
         return self._then(steps.add(self._builder, self._node, step, aggregator.result_type, name))
 

@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from streamkit.errors import InvalidPipeline
-from streamkit.graph.node import Graph, Operation, Outlet, Source, Union
+from streamkit.graph.node import Graph, Node, Operation, Outlet, Source, Union
 from streamkit.model.ids import KEY_GROUPS
 from streamkit.model.topic_name import ALLOWED, name_problem
 from streamkit.operators.exchange import WriteStep
+from streamkit.windows.assigners import Everything
+from streamkit.windows.step import WindowStep
+from streamkit.windows.triggers import EventTimeTrigger
 
 # Without dots: the first dot of an internal topic's name ends the pipeline's, so no two pipelines share one.
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
@@ -27,6 +30,7 @@ def require_valid(graph: Graph) -> None:
     _require_source(graph)
     _require_no_loop(graph)
     _require_endings(graph)
+    _require_triggers(graph)
 
 
 def require_pipeline_name(name: str) -> None:
@@ -152,6 +156,38 @@ def _require_endings(graph: Graph) -> None:
             where=f'pipeline "{graph.name}"',
             hint="end the stream with write(topic), or with peek(fn) if only the effect counts",
         )
+
+
+def _require_triggers(graph: Graph) -> None:
+    """Refuse windows that never send anything on: without an end, and without a trigger, while their input goes on."""
+    for node in graph.nodes:
+        if not isinstance(node, Operation) or not isinstance(node.step, WindowStep):
+            continue
+        windows = node.step.windows
+        is_endless = isinstance(windows.assigner, Everything) and isinstance(
+            windows.trigger, EventTimeTrigger
+        )
+        if is_endless and windows.is_default and not _ends(graph, node):
+            raise InvalidPipeline(
+                f'step "{node.step.name}" never sends a result on: {windows.assigner.definition} has no end, and no trigger',
+                hint='pass trigger=sk.CountTrigger(100) or another trigger to window(), or emit="update" for a new result '
+                'after every record; read(topic, until="latest") has an end',
+            )
+
+
+def _ends(graph: Graph, node: Node) -> bool:
+    """Whether all topics that a step gets its records from are read up to an end."""
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each.id in seen:
+            continue
+        seen.add(each.id)
+        if isinstance(each, Source) and not each.is_bounded:
+            return False
+        waiting += (graph.nodes[parent] for parent in each.parents)
+    return True
 
 
 def _written(graph: Graph) -> set[str]:

@@ -7,6 +7,7 @@ from streamkit.codec.annotations import returned_type
 from streamkit.codec.naming import call_name
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.builder import Builder
+from streamkit.graph.functions import require_aggregator
 from streamkit.graph.node import Node, Operation
 from streamkit.model.topic import Topic
 from streamkit.operators.aggregators import Aggregator
@@ -56,6 +57,7 @@ class WindowSteps:
         self, aggregator: Aggregator[Any, Any, Any], into: Any, to: Any, name: str | None, emit: Emit
     ) -> Operation:
         """Add a step that folds the values of each window."""
+        require_aggregator(aggregator)
         process = into if isinstance(into, WindowProcess) else None
         made = into if process is None else None
         step = WindowStep(

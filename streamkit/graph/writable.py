@@ -1,11 +1,11 @@
 """Whether a stream may end in a topic: types that can be compared before the first record are compared here."""
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from streamkit.codec.naming import plain_type, type_name, without_none
+from streamkit.codec.naming import is_union, plain_type, type_name, without_none
 from streamkit.errors import InvalidPipeline
 from streamkit.model.topic import Topic
 
@@ -40,6 +40,23 @@ def _fits_value(written: Any, wanted: Any) -> bool:
     if not (_is_concrete(written) and _is_concrete(wanted)):
         return True  # only the records will tell
     return issubclass(written, wanted) or (written is int and wanted is float)
+
+
+def may_be(given: Any, wanted: Any) -> bool:
+    """Whether a value of one type may be one of another: False only where no value is both."""
+    for had in _members(given):
+        for taken in _members(wanted):
+            if not (_is_concrete(had) and _is_concrete(taken)):
+                return True
+            if issubclass(had, taken) or issubclass(taken, had) or {had, taken} <= {int, float, bool}:
+                return True
+    return False
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union, without None; of any other type itself."""
+    inner, _ = without_none(annotation)
+    return get_args(inner) if is_union(inner) else (inner,)
 
 
 def _fits_key(written: Any, wanted: Any) -> bool:

@@ -5,31 +5,48 @@ from datetime import timedelta
 from streamkit.errors import InvalidPipeline
 
 _MILLISECOND = timedelta(milliseconds=1)
+_UNITS_MS = {
+    "years": 31_557_600_000,
+    "days": 86_400_000,
+    "hours": 3_600_000,
+    "minutes": 60_000,
+    "seconds": 1_000,
+}
 
 
 def milliseconds(number: float) -> timedelta:
     """So many thousandths of a second."""
-    return timedelta(milliseconds=number)
+    return _duration("milliseconds", number)
 
 
 def seconds(number: float) -> timedelta:
     """So many seconds."""
-    return timedelta(seconds=number)
+    return _duration("seconds", number)
 
 
 def minutes(number: float) -> timedelta:
     """So many minutes."""
-    return timedelta(minutes=number)
+    return _duration("minutes", number)
 
 
 def hours(number: float) -> timedelta:
     """So many hours."""
-    return timedelta(hours=number)
+    return _duration("hours", number)
 
 
 def days(number: float) -> timedelta:
     """So many days of 24 hours."""
-    return timedelta(days=number)
+    return _duration("days", number)
+
+
+def _duration(unit: str, number: float) -> timedelta:
+    try:
+        return timedelta(**{unit: number})
+    except (TypeError, OverflowError, ValueError) as error:
+        raise InvalidPipeline(
+            f"{unit}() takes a number that a duration can have, got {number!r}",
+            hint=f"write for example sk.{unit}(5)",
+        ) from error
 
 
 def to_ms(duration: timedelta, *, of: str = "a duration") -> int:
@@ -61,3 +78,11 @@ def above_zero_ms(duration: timedelta, *, of: str) -> int:
             f"{of} is {duration}, and must be above zero", hint="write for example sk.minutes(1)"
         )
     return length
+
+
+def in_words(length_ms: int) -> str:
+    """About how long, in the largest unit of which there are two or more: `3 days`, `90 minutes`, `1500 ms`."""
+    for unit, unit_ms in _UNITS_MS.items():
+        if length_ms >= 2 * unit_ms:
+            return f"{length_ms // unit_ms} {unit}"
+    return f"{length_ms} ms"

@@ -1,5 +1,6 @@
 """Event time: when the thing happened that a record tells of, and how long to wait for more of the same age."""
 
+import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -12,6 +13,8 @@ from streamkit.errors import InvalidPipeline
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+# The types of fields that never hold an event time.
+_NO_TIMES = (str, bytes, float, bool, list, dict)
 
 
 class Clock(Enum):
@@ -67,9 +70,16 @@ def as_milliseconds(time: Any) -> int:
     """
     if isinstance(time, datetime) and time.tzinfo is not None:
         return (time - _EPOCH) // _MILLISECOND
-    raise TypeError(
-        f"an event time is an int of milliseconds or a datetime with a time zone, got {type(time).__name__}"
-    )
+    got = "a datetime without a time zone" if isinstance(time, datetime) else type(time).__name__
+    raise TypeError(f"an event time is an int of milliseconds or a datetime with a time zone, got {got}")
+
+
+def in_date(time_ms: int) -> str:
+    """An event time as a date in UTC, for people."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=time_ms)).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except OverflowError:
+        return "after the year 9999: perhaps it is in microseconds"
 
 
 def punctuated(fn: Callable[[Any, int], int | None]) -> Callable[[], WatermarkGenerator]:
@@ -83,17 +93,30 @@ def punctuated(fn: Callable[[Any, int], int | None]) -> Callable[[], WatermarkGe
 
 
 def require_field(name: str, value_type: Any) -> None:
-    """Refuse a time field that the values do not have.
+    """Refuse a time field that the values do not have, or that holds no time.
 
     Raises:
-        InvalidPipeline: there is no such field.
+        InvalidPipeline: there is no such field, or its type is known and is none of a time.
     """
-    try:
-        fields = {each.name for each in msgspec.structs.fields(value_type)}
-    except TypeError:
-        return  # not a struct: only the records can tell
+    if not isinstance(value_type, type):
+        return  # only the records can tell
+    if issubclass(value_type, msgspec.Struct):
+        fields = {each.name: each.type for each in msgspec.structs.fields(value_type)}
+    elif dataclasses.is_dataclass(value_type):
+        fields = {each.name: each.type for each in dataclasses.fields(value_type)}
+    else:
+        return
     if name not in fields:
+        if not issubclass(value_type, msgspec.Struct) and hasattr(value_type, name):
+            return  # a property
         raise InvalidPipeline(
             f'type "{value_type.__name__}" has no field "{name}" that could be its event time',
             hint=f"its fields are {', '.join(sorted(fields))}; or pass a function: time=lambda value: ...",
+        )
+    found = fields[name]
+    if found in _NO_TIMES:
+        raise InvalidPipeline(
+            f'field "{name}" of type "{value_type.__name__}" holds a {found.__name__}, and an event time is an int of'
+            " milliseconds or a datetime with a time zone",
+            hint="name another field, or pass a function that makes one of it: time=lambda value: ...",
         )

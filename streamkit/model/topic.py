@@ -51,6 +51,11 @@ def topic(
     Raises:
         InvalidPipeline: Kafka does not take the name, there is no such field, or a duration makes no sense.
     """
+    if isinstance(value, str) and isinstance(name, type):
+        raise InvalidPipeline(
+            "the arguments of topic() are swapped: the name comes first, then the type of the values",
+            hint=f'write sk.topic("{value}", {name.__name__})',
+        )
     if problem := name_problem(name):
         raise InvalidPipeline(
             f"{name!r} cannot be the name of a topic",

@@ -9,7 +9,8 @@ from operator import attrgetter
 
 from streamkit.errors import DecodeError
 from streamkit.graph.stage import Input
-from streamkit.model.event_time import Clock, as_milliseconds
+from streamkit.model.duration import in_words
+from streamkit.model.event_time import Clock, as_milliseconds, in_date
 from streamkit.model.records import LogRecord
 from streamkit.operators.step import Statements
 from streamkit.progress.source_clock import SourceClock
@@ -114,10 +115,12 @@ def time_of(
 
 
 def _insane(timestamp: int, latest: int) -> DecodeError:
+    ahead_ms = timestamp - latest
     problem = (
         f"the event time {timestamp} is before 1970"
         if timestamp < 0
-        else f"the event time {timestamp} is {timestamp - latest} ms further in the future than is allowed"
+        else f"the event time {timestamp} ({in_date(timestamp)}) is {ahead_ms} ms ({in_words(ahead_ms)}) further in the"
+        " future than is allowed"
     )
     return DecodeError(
         problem,

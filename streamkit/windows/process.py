@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from streamkit.codec.annotations import class_arguments, is_open
+from streamkit.codec.naming import given_as
 from streamkit.errors import Bug, InvalidPipeline
 from streamkit.operators.side import Side, declared_sides, listener
 from streamkit.operators.step import MAIN, Push, Timers
@@ -180,7 +181,7 @@ def require_process(process: Any, assigner: Assigner) -> None:
     """
     if not isinstance(process, WindowProcess):
         raise InvalidPipeline(
-            f"process() takes a WindowProcess, got {process!r}",
+            f"process() takes a WindowProcess, got {given_as(process)}",
             hint="subclass WindowProcess and pass an instance: process(Ranking())",
         )
     sides_of(process)
