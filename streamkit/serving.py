@@ -5,8 +5,14 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+import structlog
+
 from streamkit.config import Settings
 from streamkit.graph.pipeline import Pipeline
+from streamkit.graph.plan import Plan
+from streamkit.graph.unread import unread_sides
+
+log = structlog.get_logger()
 
 
 def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
@@ -19,7 +25,9 @@ def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> N
         StreamkitError: a person must act; its text says how.
     """
     uvloop = importlib.import_module("uvloop")
-    uvloop.run(_worker().run_worker(pipeline.plan(), settings or Settings.load(**given)))
+    plan = pipeline.plan()
+    log_warnings(plan)
+    uvloop.run(_worker().run_worker(plan, settings or Settings.load(**given)))
 
 
 async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
@@ -33,8 +41,10 @@ async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: A
         StreamkitError: a person must act; its text says how.
     """
     settings = settings or Settings.load(**given)
+    plan = pipeline.plan()
+    log_warnings(plan)
     asked = asyncio.Event()
-    working = asyncio.create_task(_worker().work(pipeline.plan(), settings, asked), name=pipeline.name)
+    working = asyncio.create_task(_worker().work(plan, settings, asked), name=pipeline.name)
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
@@ -44,6 +54,14 @@ async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: A
             working.cancel()
             await asyncio.wait([working])
         raise
+
+
+def log_warnings(plan: Plan) -> None:
+    """Say what is no fault of a plan and may be a mistake: once, before its workers start."""
+    for each in unread_sides(plan):
+        log.warning(
+            each, pipeline=plan.name, hint="begin a stream there with .side(...), or take it out of sides"
+        )
 
 
 def _worker() -> ModuleType:

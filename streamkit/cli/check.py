@@ -17,10 +17,11 @@ from streamkit.cli.options import (
     StateDir,
     Target,
 )
-from streamkit.cli.output import cross, show, verdict
+from streamkit.cli.output import caution, cross, show, verdict
 from streamkit.config import Settings
 from streamkit.errors import StreamkitError
 from streamkit.graph.plan import Plan
+from streamkit.graph.unread import unread_sides
 from streamkit.model.finding import Finding, finding_of
 from streamkit.operate.check import CheckReport, check_cluster, check_folder, plan_finding
 
@@ -67,6 +68,8 @@ async def check(
 
 
 def _line(finding: Finding) -> Text:
+    if finding.warns:
+        return caution(finding.what)
     if finding.good:
         return verdict(good=True, what=finding.what, detail=finding.detail)
     return cross(finding.render())
@@ -105,4 +108,5 @@ def _loads(target: str, findings: list[Finding]) -> Plan | None:
         findings.append(finding_of(error))
         return None
     findings.append(plan_finding(plan))
+    findings += [Finding(each, good=True, warns=True) for each in unread_sides(plan)]
     return plan

@@ -49,6 +49,7 @@ def graph(
 def _coloured(tree: str) -> Text:
     text = Text(tree)
     text.highlight_regex(r"(?m)^(pipeline|stage) \S+", "bold")
+    text.highlight_regex(r"(?m)^! .*$", "yellow")
     text.highlight_regex(r"[├└]─|│|->", "dim")
     text.highlight_regex(r"(?m)^  (source|shuffle|state) ", "cyan")
     return text

@@ -113,6 +113,11 @@ def cross(rendered: str) -> Text:
     return Text.assemble(("✗", "bold red"), " ", in_colour(rendered))
 
 
+def caution(what: str) -> Text:
+    """One line with an exclamation mark, for what is no fault and may be a mistake."""
+    return Text.assemble(("!", "bold yellow"), f" {what}")
+
+
 def verdict(*, good: bool | None, what: str, detail: str = "") -> Text:
     """One line with a tick, a cross, or a dash for what could not be looked at."""
     mark, style = {True: ("✓", "bold green"), False: ("✗", "bold red"), None: (ABSENT, "dim")}[good]

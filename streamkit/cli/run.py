@@ -27,6 +27,7 @@ from streamkit.runtime.outcome import Outcome, finished, is_bounded
 from streamkit.runtime.processes import Processes, end_with_parent, exit_code, worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.worker import Ending, run_worker
+from streamkit.serving import log_warnings
 from streamkit.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -116,6 +117,7 @@ def run(
         if before is not None:
             return tell_end(plan, target, Ending(before, was_finished=True), output)
     log.info("pipeline loaded", pipeline=plan.name, source=target, stages=len(plan.stages))
+    log_warnings(plan)
     log.info("settings", brokers=settings.brokers, guarantee=settings.guarantee, state=settings.state_dir)
     log.info("press Ctrl-C to commit and quit", workers=workers)
     if workers == 1:

@@ -3,5 +3,5 @@
 what users write  pipeline any_stream stream steps windowed builder node
 checks            validate functions plain writable place
 the plan          cut resolve plan stage policy
-descriptions      describe fingerprint
+descriptions      describe unread fingerprint
 """

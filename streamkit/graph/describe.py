@@ -7,6 +7,7 @@ from streamkit.codec.naming import type_name
 from streamkit.graph.fingerprint import fingerprint
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Input, Stage, StageStep, Target
+from streamkit.graph.unread import unread_sides
 from streamkit.operators.exchange import ShuffleStep, WriteStep
 from streamkit.operators.step import MAIN
 from streamkit.state.kinds import cells_class
@@ -27,6 +28,8 @@ def as_text(plan: Plan) -> str:
             lines.append(f"  {_arrow(each)}")
             lines += _tree(stage, _from_main(each.entry), "  ", shown)
         lines += [f"  state {store.name}: {cells_class(store).in_words(store)}" for store in stage.stores]
+    warnings = unread_sides(plan)
+    lines += [*([""] if warnings else []), *(f"! {each}" for each in warnings)]
     return "\n".join(lines)
 
 
@@ -41,6 +44,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "dead_letter_topic": plan.dead_letter_topic,
         "carry_headers": _carried(plan),
         "stages": [_stage_dict(stage) for stage in plan.stages],
+        "warnings": unread_sides(plan),
     }
 
 

@@ -17,6 +17,8 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
     code: str = ""
     where: str = ""
+    # It is as it must be, and perhaps not as it was meant.
+    warns: bool = False
 
     def render(self) -> str:
         """What is wrong, as the error would be shown at a terminal."""

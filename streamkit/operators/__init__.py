@@ -3,6 +3,6 @@
 what a step is   step fused
 simple steps     stateless
 state            keyed aggregators
-code of users    process agent side
+code of users    process agent side misuse
 stage ends       exchange
 """
