@@ -79,8 +79,10 @@ def given_as(thing: Any) -> str:
         return "a lambda" if thing.__name__ == "<lambda>" else f"the function {thing.__name__}"
     if is_type(thing):
         return f"the type {type_name(thing)}"
-    shown = repr(thing)
-    return f"the {type_name(type(thing))} {shown}" if len(shown) <= SHOWN_MAX else one(type(thing))
+    shown, kind = repr(thing), type_name(type(thing))
+    if len(shown) > SHOWN_MAX:
+        return one(type(thing))
+    return shown if kind in shown else f"the {kind} {shown}"
 
 
 def one(kind: Any) -> str:

@@ -88,6 +88,8 @@ def _require_supported(value_type: Any) -> None:
         )
     except (TypeError, NameError) as error:
         reason = str(error)
+    if isinstance(value_type, str):
+        reason = "a type is wanted, and this is a text: write the type itself, without quotes"
     if reason:
         raise InvalidPipeline(
             f'type "{type_name(value_type)}" cannot be written to bytes',

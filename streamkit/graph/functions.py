@@ -66,8 +66,10 @@ def require_function(given: Any, arguments: tuple[str, ...], *, of: str, value_t
     if not callable(given):
         if isinstance(given, str) and given.isidentifier() and arguments[-1] == "value":
             example = f"{example[:-3]}value.{given}"
-        raise InvalidPipeline(f"{of} takes a function, got {given_as(given)}", hint=f"write {example}")
-    _require_arguments(given, arguments, what=given_as(given), of=of, hint=f"write {example}")
+        raise InvalidPipeline(
+            f"{of} takes a function, got {given_as(given)}", hint=f"write {example} instead"
+        )
+    _require_arguments(given, arguments, what=given_as(given), of=of, hint=f"write {example} instead")
     if value_type is not None and arguments == VALUE:
         _require_fields(given, value_type, of=of)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from streamkit.codec.naming import given_as
 from streamkit.errors import Bug, InvalidPipeline, UserCodeError
 from streamkit.operators.process import Context, Handler, Handlers, Timer
 from streamkit.state.holder import written_as
@@ -63,7 +64,7 @@ def agent_processor(function: Callable[..., Any]) -> AgentProcessor:
     """
     if not isinstance(function, types.FunctionType):
         raise InvalidPipeline(
-            f"an agent is a function, got a {type(function).__name__}",
+            f"an agent is a function, got {given_as(function)}",
             hint="write def or async def with @pipeline.agent(...); for a class use process()",
         )
     where = f'agent "{function.__name__}"'

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from streamkit.codec.annotations import class_arguments, is_open, returned_type
-from streamkit.codec.naming import type_name
+from streamkit.codec.naming import one, type_name
 from streamkit.errors import InvalidPipeline, UserCodeError
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Fold(Aggregator[T, Any, R]):
             return self.combine(accumulator, number)
         if self._is_checked and not isinstance(number, self._type):
             raise UserCodeError(
-                f"{self._name} met a {type_name(type(number))} where it expected {type_name(self._type)}",
+                f"{self._name} met {one(type(number))} where it expected {type_name(self._type)}",
                 hint=f"say of which type the results are: pass to={type_name(type(number))}, or annotate the function",
             )
         return number

@@ -1,12 +1,13 @@
 """Steps at the end of a stage: write to a sink topic, or shuffle to the owner of a key."""
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from streamkit.codec.codec import ENCODE_ERRORS, Codec
 from streamkit.codec.exact import checking, exact_class
 from streamkit.codec.floats import L_OF_NULL, find_null, float_fields, reading_back
-from streamkit.codec.naming import type_name
+from streamkit.codec.naming import one, type_name
 from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.errors import EncodeError, UserCodeError, said
 from streamkit.operators.fused import InlineStep
@@ -29,6 +30,9 @@ _ENCODE_KEY = (
     "    raise bad_key(new_key, error) from error",
 )
 
+
+# What a codec says of a value that is of another type as a whole: what is inside of one has a path behind it.
+_TWO_TYPES = re.compile(r"Expected `[^`]*`, got `[^`]*`")
 
 # Says what time a record was about, where its own timestamp may be another: that of a broker that goes by its clock.
 TIMESTAMP_HEADER = "streamkit.timestamp"
@@ -98,15 +102,15 @@ class WriteStep(InlineStep, frozen=True):
 
     def _unwritable(self, part: str, given: Any, wanted_type: Any, error: Exception) -> EncodeError:
         got, wanted = type_name(type(given)), type_name(wanted_type)
-        where, detail = f'step "{self.name}"', said(error)
+        where = f'step "{self.name}"'
         if got == wanted:
             return EncodeError(
-                f'topic "{self.topic}" cannot take this {part} of type {got}', where=where, detail=detail
+                f'topic "{self.topic}" cannot take this {part} of type {got}', where=where, detail=said(error)
             )
         return EncodeError(
-            f'topic "{self.topic}" takes a {part} of type {wanted}, got a {got}',
+            f'topic "{self.topic}" takes a {part} of type {wanted}, got {one(type(given))}',
             where=where,
-            detail=detail,
+            detail=_more_than_types(error),
             hint=f"convert it with map() before write(), or declare the topic with the {part} type you write",
         )
 
@@ -169,13 +173,15 @@ class ShuffleStep(InlineStep, frozen=True):
 
     def _unwritable_key(self, key: Any, error: Exception) -> EncodeError:
         got, wanted = type_name(type(key)), type_name(self.key_type)
-        where, detail = f'step "{self.name}"', said(error)
+        where = f'step "{self.name}"'
         if got == wanted:
-            return EncodeError(f"key_by cannot send on this key of type {got}", where=where, detail=detail)
+            return EncodeError(
+                f"key_by cannot send on this key of type {got}", where=where, detail=said(error)
+            )
         return EncodeError(
-            f"key_by expects keys of type {wanted}, got a {got}",
+            f"key_by expects keys of type {wanted}, got {one(type(key))}",
             where=where,
-            detail=detail,
+            detail=_more_than_types(error),
             hint=f"pass key_type={got} to key_by, or annotate the return type of its function",
         )
 
@@ -185,9 +191,16 @@ class ShuffleStep(InlineStep, frozen=True):
         return EncodeError(
             f"key_by cannot send on a value of type {got}{instead}",
             where=f'step "{self.name}"',
-            detail=str(error),
+            detail=_more_than_types(error) if instead else str(error),
             hint="use a msgspec.Struct, a dataclass, or builtins; integers have 64 bits",
         )
+
+
+def _more_than_types(error: Exception) -> str:
+    """What an error says about a value of the wrong type, "" if that is no more than the two types."""
+    text = str(error)
+    is_bare = text.startswith("descriptor ") or _TWO_TYPES.fullmatch(text)
+    return "" if is_bare else said(error)
 
 
 def checked_lines(

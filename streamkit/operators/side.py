@@ -43,14 +43,15 @@ def side(name: str, value: type[S]) -> Side[S]:
     Raises:
         InvalidPipeline: the name is no name, or the type no type.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        is_swapped = isinstance(value, str) and is_type(name)
+    if isinstance(value, str) and is_type(name):
         raise InvalidPipeline(
-            "the arguments of side() are swapped: the name comes first, then the type"
-            if is_swapped
-            else f"a side output cannot be named {name!r}",
-            hint=f'write sk.side("{value if is_swapped else "alerts"}", {type_name(name) if is_swapped else "Alert"});'
-            ' names have letters, digits, "-" and "_"',
+            "the arguments of side() are swapped: the name comes first, then the type",
+            hint=f'write sk.side("{value}", {type_name(name)})',
+        )
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidPipeline(
+            f"a side output cannot be named {name!r}",
+            hint='use letters, digits, ".", "-" and "_", for example sk.side("alerts", Alert)',
         )
     if not is_type(value):
         raise InvalidPipeline(
@@ -126,9 +127,7 @@ def _wrong_side(asked: Any, declared: tuple[Side[Any], ...], value: Any = None) 
         return {
             "problem": f"a side output is a sk.side(...), got {given_as(asked)}",
             "detail": f"declared here: {names}",
-            "hint": "give it the Side itself, not its name: ALERTS of ALERTS = sk.side("
-            + ("..." if not isinstance(asked, str) else f'"{asked}"')
-            + ", Alert)",
+            "hint": "give it the Side itself, not its name: what sk.side(...) returned",
         }
     twin = next((each for each in declared if each.name == asked.name), None)
     if twin is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from streamkit.codec.exact import plain_class
+from streamkit.codec.naming import given_as
 from streamkit.errors import (
     EncodeError,
     InvalidPipeline,
@@ -192,9 +193,14 @@ def _typed_decoder(spec: StoreSpec) -> Callable[[bytes], Any]:
         # msgspec takes any class and fails at the first value; say it before there is one.
         is_foreign = isinstance(msgspec.inspect.type_info(spec.value_type), msgspec.inspect.CustomType)
     except TypeError as error:
-        raise _unstorable(spec, str(error)) from error
+        is_text = isinstance(spec.value_type, str)
+        raise _unstorable(
+            spec, "a type is wanted, and this is a text: write it without quotes" if is_text else str(error)
+        ) from error
     if is_foreign:
-        raise _unstorable(spec, f"{spec.value_type!r} is neither a builtin nor a struct nor a dataclass")
+        raise _unstorable(
+            spec, f"{given_as(spec.value_type)} is neither a builtin nor a struct nor a dataclass"
+        )
     return decoder.decode
 
 

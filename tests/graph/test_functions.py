@@ -321,6 +321,10 @@ def test_windows_without_end_need_a_trigger() -> None:
     [
         (lambda: sk.topic(Payment, "payments"), ("swapped", 'sk.topic("payments", Payment)')),
         (lambda: sk.topic("p", Payment, time="card"), ('field "card" of type "Payment" holds a str',)),
+        (
+            lambda: sk.pipeline("p").read(sk.topic("p", "Payment")),
+            ("is a text: write the type itself, without quotes",),
+        ),  # type: ignore[arg-type]
         (lambda: sk.seconds("5"), ("seconds() takes a number", "got '5'", "sk.seconds(5)")),
         (lambda: sk.dead_letter(retries="3"), ("got '3' and 0.1",)),
         (lambda: sk.skip(retries=1, delay_s=timedelta(seconds=1)), ("delay_s is a number of seconds",)),

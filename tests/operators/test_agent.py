@@ -104,5 +104,5 @@ def test_what_cannot_be_an_agent_is_refused_with_a_hint() -> None:
         "an agent does not yield",
         "an agent takes a value, a context and declared state, got (item, ctx, limit)",
         "an agent takes a value, a context and declared state, got (item)",
-        "an agent is a function, got a builtin_function_or_method",
+        "an agent is a function, got the function print",
     ]

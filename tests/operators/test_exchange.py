@@ -46,7 +46,7 @@ def test_a_value_the_topic_cannot_hold_is_an_encode_error() -> None:
     chain = Chain(WriteStep("out", "texts", str))
     with pytest.raises(EncodeError) as caught:
         chain.push(b"k", 5, 7)
-    assert caught.value.problem == 'topic "texts" takes a value of type str, got a int'
+    assert caught.value.problem == 'topic "texts" takes a value of type str, got an int'
     assert caught.value.where == 'step "out"'
     assert "map() before write()" in caught.value.hint
 
@@ -157,7 +157,7 @@ def test_a_key_of_another_type_than_expected_says_what_to_pass() -> None:
     chain = Chain(ShuffleStep("key_by", "t", lambda click: click.number, str, Click))
     with pytest.raises(EncodeError) as caught:
         chain.push(None, Click("/", 3), 7)
-    assert caught.value.problem == "key_by expects keys of type str, got a int"
+    assert caught.value.problem == "key_by expects keys of type str, got an int"
     assert caught.value.hint == "pass key_type=int to key_by, or annotate the return type of its function"
 
 
@@ -179,3 +179,23 @@ def test_a_value_that_cannot_travel_is_an_encode_error() -> None:
     chain = Chain(ShuffleStep("key_by", "t", lambda _: "k", str, int))
     with pytest.raises(EncodeError, match="key_by cannot send on a value of type int; at step"):
         chain.push(None, 2**70, 7)
+
+
+@pytest.mark.parametrize(("value_type", "value"), [(Click, 5), (Click, None), (str, 5), (list[int], {})])
+def test_a_value_of_another_type_is_told_without_what_the_codec_says(value_type: Any, value: Any) -> None:
+    for step in (
+        WriteStep("out", "topic", value_type),
+        ShuffleStep("key_by", "t", lambda _: "k", str, value_type),
+    ):
+        if value is None and step.kind == "key_by":
+            continue  # None travels
+        with pytest.raises(EncodeError) as caught:
+            Chain(step).push(b"k", value, 7)
+        assert caught.value.detail == ""
+
+
+def test_a_key_of_another_type_is_told_without_what_the_encoder_says() -> None:
+    chain = Chain(ShuffleStep("key_by", "t", lambda click: click.number, str, Click))
+    with pytest.raises(EncodeError) as caught:
+        chain.push(None, Click("/", 3), 7)
+    assert caught.value.detail == ""

@@ -40,7 +40,7 @@ def failure_of(does: Does) -> str:
         (lambda _, ctx: ctx.set_timer(5, clock="proc"), 'clock is "event" or "processing", got \'proc\''),
         (
             lambda _, ctx: ctx.set_timer(sk.seconds(7)),
-            "got the timedelta datetime.timedelta(seconds=7); hint: a timer has a time, not a duration: "
+            "got datetime.timedelta(seconds=7); hint: a timer has a time, not a duration: "
             "write ctx.set_timer(ctx.timestamp + 7_000)",
         ),
         (lambda _, ctx: ctx.set_timer(5.5), "milliseconds, got the float 5.5; hint"),

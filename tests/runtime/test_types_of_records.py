@@ -32,7 +32,7 @@ def test_a_key_of_another_type_is_told_on_the_first_record_with_what_to_write():
         harness.run()
         (letter,) = harness.dead_letters()
         error = letter.headers["streamkit.error"].decode()
-        assert "key_by expects keys of type str, got a int" in error
+        assert "key_by expects keys of type str, got an int" in error
         assert "pass key_type=int to key_by" in error
 
 
