@@ -5,14 +5,9 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-import structlog
-
 from streamkit.config import Settings
 from streamkit.graph.pipeline import Pipeline
 from streamkit.graph.plan import Plan
-from streamkit.graph.unread import unread_sides
-
-log = structlog.get_logger()
 
 
 def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
@@ -25,8 +20,7 @@ def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> N
         StreamkitError: a person must act; its text says how.
     """
     uvloop = importlib.import_module("uvloop")
-    plan = pipeline.plan()
-    log_warnings(plan)
+    plan = _plan(pipeline)
     uvloop.run(_worker().run_worker(plan, settings or Settings.load(**given)))
 
 
@@ -41,8 +35,7 @@ async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: A
         StreamkitError: a person must act; its text says how.
     """
     settings = settings or Settings.load(**given)
-    plan = pipeline.plan()
-    log_warnings(plan)
+    plan = _plan(pipeline)
     asked = asyncio.Event()
     working = asyncio.create_task(_worker().work(plan, settings, asked), name=pipeline.name)
     try:
@@ -56,12 +49,11 @@ async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: A
         raise
 
 
-def log_warnings(plan: Plan) -> None:
-    """Say what is no fault of a plan and may be a mistake: once, before its workers start."""
-    for each in unread_sides(plan):
-        log.warning(
-            each, pipeline=plan.name, hint="begin a stream there with .side(...), or take it out of sides"
-        )
+def _plan(pipeline: Pipeline) -> Plan:
+    """What is to run; what may be a mistake in it is logged."""
+    plan = pipeline.plan()
+    importlib.import_module("streamkit.runtime.cautions").log_cautions(plan)
+    return plan
 
 
 def _worker() -> ModuleType:

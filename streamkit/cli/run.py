@@ -23,11 +23,11 @@ from streamkit.kafka.log import KafkaLog
 from streamkit.model.broker_address import PORT_MAX
 from streamkit.runtime.arrive import wait_for_broker
 from streamkit.runtime.assemble import make_ready
+from streamkit.runtime.cautions import log_cautions
 from streamkit.runtime.outcome import Outcome, finished, is_bounded
 from streamkit.runtime.processes import Processes, end_with_parent, exit_code, worker_number
 from streamkit.runtime.slot import take_slot
 from streamkit.runtime.worker import Ending, run_worker
-from streamkit.serving import log_warnings
 from streamkit.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -117,7 +117,7 @@ def run(
         if before is not None:
             return tell_end(plan, target, Ending(before, was_finished=True), output)
     log.info("pipeline loaded", pipeline=plan.name, source=target, stages=len(plan.stages))
-    log_warnings(plan)
+    log_cautions(plan)
     log.info("settings", brokers=settings.brokers, guarantee=settings.guarantee, state=settings.state_dir)
     log.info("press Ctrl-C to commit and quit", workers=workers)
     if workers == 1:

@@ -2,7 +2,7 @@
 
 the walk        loop assign poll turns local pulse rhythm commit persist
 the process     worker processes stop_signals arrive host slot retries looks disk status
-the start       prepare early internal_topics lost assemble parts
+the start       prepare cautions early internal_topics lost assemble parts
 the group       declined group_preview growth twins
 the restore     restore tail agree given_up
 the writer      writer_names writer_life retire blocked

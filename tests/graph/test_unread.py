@@ -9,7 +9,7 @@ from streamkit.cli.check import check
 from streamkit.cli.options import Cluster
 from streamkit.graph.describe import as_dict, as_text
 from streamkit.graph.unread import unread_sides
-from streamkit.serving import log_warnings
+from streamkit.runtime.cautions import log_cautions
 
 ODD, EVEN = sk.side("odd", int), sk.side("even", int)
 numbers = sk.topic("numbers", int)
@@ -52,5 +52,5 @@ def test_check_shows_it_and_finds_no_fault_in_it(capsys) -> None:
 
 def test_a_run_logs_it_once() -> None:
     with capture_logs() as logs:
-        log_warnings(p.plan())
+        log_cautions(p.plan())
     assert [each["event"] for each in logs] == [SAID]

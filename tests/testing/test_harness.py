@@ -14,7 +14,7 @@ OTHER = sk.topic("visits", View)
 
 def broken() -> sk.Pipeline:
     pipeline = sk.pipeline("broken")
-    pipeline.read(VIEWS).map(lambda view: view.nothing, to=View).write(sk.topic("out", View))
+    pipeline.read(VIEWS).map(lambda view: view.page.nothing, to=View).write(sk.topic("out", View))
     return pipeline
 
 
