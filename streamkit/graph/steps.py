@@ -100,8 +100,8 @@ def require_same_origin(first: Any, others: Iterable[Any]) -> None:
         )
 
 
-def explain_keyed_only(stream: type, keyed: type) -> None:
-    """Let a stream without a key say what to do when it is asked for what only a keyed one has."""
+def explain_names(stream: type, keyed: type, windowed: type) -> None:
+    """Let streams say what to do when they are asked for what they do not have, or only a keyed one has."""
     public = (name for name in dir(keyed) if not name.startswith("_"))
     keyed_only = sorted(name for name in public if not hasattr(stream, name) and name != "unkeyed")
 
@@ -119,6 +119,7 @@ def explain_keyed_only(stream: type, keyed: type) -> None:
     # Set from outside the class: a __getattr__ inside it would make the type checker believe in every name.
     setattr(stream, "__getattr__", explain)  # noqa: B010 - a plain assignment is refused by the type checker
     setattr(keyed, "__getattr__", explain_name)  # noqa: B010
+    setattr(windowed, "__getattr__", explain_name)  # noqa: B010
 
 
 def _no_method(asked: Any, name: str) -> AttributeError:

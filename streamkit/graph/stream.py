@@ -362,4 +362,4 @@ class Windowed(Generic[K, T]):
         return Keyed(self._steps.builder, node, self._origin)
 
 
-steps.explain_keyed_only(Stream, Keyed)
+steps.explain_names(Stream, Keyed, Windowed)

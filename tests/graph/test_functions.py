@@ -298,6 +298,10 @@ def test_a_method_that_no_stream_has_is_answered_with_the_nearest() -> None:
         for each in (stream(), keyed()):
             with pytest.raises(AttributeError, match=said.replace("?", r"\?")):
                 getattr(each, wrong)
+    with pytest.raises(
+        AttributeError, match=r"'Windowed' object has no attribute 'write'; there are: aggregate, count"
+    ):
+        windowed().write(numbers)
     assert not hasattr(keyed(), "_nothing")
 
 
