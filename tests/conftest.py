@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from streamkit.testing.broker import Broker, start_broker
 
@@ -14,3 +15,12 @@ def kafka_broker() -> Iterator[Broker]:
     # use beside ours waits for its return. Tests of that have a broker of their own.
     with start_broker(extra={"broker.session.timeout.ms": "18000"}) as broker:
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a test makes of the logs ends with it: `capture_logs` leaves structlog configured, and a harness then logs."""
+    was_configured = structlog.is_configured()
+    yield
+    if not was_configured:
+        structlog.reset_defaults()
