@@ -26,6 +26,7 @@ from streamkit.operate.offsets_plan import (
     require_stopped,
 )
 from streamkit.operate.offsets_report import OffsetsReport, report_offsets
+from streamkit.runtime.declined import STRANDED_HINT
 from streamkit.runtime.prepare import no_topic
 
 app = App(
@@ -91,6 +92,9 @@ async def show_offsets(
         ]
     headers = ("stage", "topic", "partition", "position", "end", "lag")
     show(report, output, _head(report), "", grid(headers, rows), "", _totals(report))
+    if report.stranded:
+        say(f"no worker can run these tasks: {', '.join(report.stranded)}", style="yellow")
+        say(f"hint: {' '.join(STRANDED_HINT.split())}", style="yellow")
     if report.missing:
         raise no_topic(report.missing[0])
 

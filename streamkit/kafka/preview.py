@@ -28,6 +28,11 @@ class Preview(msgspec.Struct, frozen=True):
     plans: frozenset[str]
 
 
+def stranded_in(members: Sequence[ShownMember]) -> list[TaskId]:
+    """The tasks that, as the leader of the last round said, no member can run."""
+    return sorted({task for member in members for task in read_decision(member.decision).stranded})
+
+
 def preview(options: MemberOptions, members: Sequence[ShownMember]) -> Preview:
     """What we would find.
 

@@ -31,7 +31,7 @@ from streamkit.runtime.agree import (
     terms_of,
 )
 from streamkit.runtime.assign import inputs_of
-from streamkit.runtime.declined import is_newcomer
+from streamkit.runtime.declined import STRANDED_HINT, is_newcomer
 from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.group_preview import group_of
 from streamkit.runtime.last_commits import find_last, find_last_commit
@@ -78,6 +78,9 @@ class _Foresight:
         self._admin = log_.admin()
         self._reader = reader
         self._group = group
+        # What no worker can run: those that are there have our plan.
+        self._left: dict[TaskId, IncompatiblePlan] = {}
+        self._is_newcomer = is_newcomer(identify(plan).fingerprint, group.plans)
         self._given_up = GivenUp("state would be given up for good")
         self._terms = terms_of(identify(plan), settings)
         self._rules = rules_of(plan, settings, Clocks(lambda: 0, lambda: 0))
@@ -97,7 +100,22 @@ class _Foresight:
             await asyncio.sleep(LOOK_AGAIN_S)
             again = await self._look_at(again, found)
         found |= {task: error.for_good() for task, error in again.items()}
-        return _each_once(found[task] for task in tasks_of(self._plan) if task in found)
+        return _each_once(
+            [*self._stand_still(), *(found[task] for task in tasks_of(self._plan) if task in found)]
+        )
+
+    def _stand_still(self) -> list[Misconfigured]:
+        """Tell as one the tasks that workers of our plan leave alone while they run others."""
+        if not self._left:
+            return []
+        return [
+            IncompatiblePlan(
+                f"no worker can run these tasks: {', '.join(map(str, self._left))}",
+                detail="another version of this pipeline ran them last, and none of its workers is there\n"
+                + "\n".join(dict.fromkeys(error.detail for error in self._left.values())),
+                hint=STRANDED_HINT,
+            )
+        ]
 
     async def _look_at(
         self, tasks: Iterable[TaskId], found: dict[TaskId, Misconfigured]
@@ -127,10 +145,12 @@ class _Foresight:
         committed = await self._committed(changelog, positions, is_at_work=is_at_work)
         try:
             places = agree(committed, self._terms)
-        except IncompatiblePlan:
-            if is_newcomer(self._terms.plan.fingerprint, self._group.plans):
+        except IncompatiblePlan as error:
+            if self._is_newcomer:
                 raise
-            return  # it would be left to workers of the other version
+            if not is_at_work:
+                self._left[task] = error
+            return  # or it is left to the worker of the other version that runs it
         self._given_up.tell(committed.plan, self._terms.plan)
         state = ClockState() if committed.record is None else decode_clock(committed.record.extra.get(CLOCK))
         clock = open_clock(inputs, self._rules, state)

@@ -6,6 +6,7 @@ import msgspec
 
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Admin
+from streamkit.kafka.preview import stranded_in
 from streamkit.model.ids import TopicPartition
 
 # Positions that a transaction holds pending are stable again within a span, or after its owner was fenced.
@@ -31,7 +32,11 @@ class StageOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline's positions. `members` counts the workers in its group now, `missing` names source topics that do not exist."""
+    """A pipeline's positions.
+
+    `members` counts the workers in its group now, `missing` names source topics that do not exist, and `stranded` tasks that
+    none of the workers can run: another version of the pipeline ran them last.
+    """
 
     pipeline: str
     group: str
@@ -39,6 +44,7 @@ class OffsetsReport(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[StageOffsets]
     lag_records: int | None
     missing: list[str] = []
+    stranded: list[str] = []
 
 
 async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
@@ -48,6 +54,7 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
     starts = await admin.start_offsets(partitions)
     ends = await admin.end_offsets(partitions, committed=True)
     positions = await positions_of(plan, partitions, admin)
+    members = await admin.members(plan.group)
     missing = sorted({*plan.sources()} - {each.topic for each in partitions})
     stages = []
     for stage in plan.stages:
@@ -68,10 +75,11 @@ async def report_offsets(plan: Plan, admin: Admin) -> OffsetsReport:
     return OffsetsReport(
         pipeline=plan.name,
         group=plan.group,
-        members=len(await admin.members(plan.group)),
+        members=len(members),
         stages=stages,
         lag_records=None if missing else sum(stage.lag_records or 0 for stage in stages),
         missing=missing,
+        stranded=[str(task) for task in stranded_in(members)],
     )
 
 

@@ -64,8 +64,11 @@ class Roster:
         self.declined = Declined()
         self.damages = Damages()
         self._given_up = GivenUp()
-        # Whether a task has run in this life.
+        # Whether a task has run in this life, and whether all that were to be restored at some moment have ended well.
         self._has_run = False
+        self._is_settled = False
+        # Whether nobody at work ran our plan when we came.
+        self._came_new = False
         self._was_begun_anew = False
         self._restoring: dict[TaskId, asyncio.Task[Restored]] = {}
         self._slots = asyncio.Semaphore(RESTORES_AT_ONCE)
@@ -122,6 +125,8 @@ class Roster:
         A task may be kept only if nobody else can have owned it in between: same member, and the very next generation.
         """
         before, self._assignment = self._assignment, assignment
+        if before is None:
+            self._came_new = is_newcomer(self._identity.fingerprint, assignment.plans)
         wanted = set(assignment.tasks)
         kept = wanted if _follows(before, assignment) else set()
         await self.close([task_id for task_id in self.tasks if task_id not in kept], pauses)
@@ -250,10 +255,16 @@ class Roster:
             for partition in task.inputs:
                 pauses.release(partition, Pause.RESTORE)
             self.seek(task, pauses)
+        self._is_settled = self._is_settled or (self._has_run and not self._restoring)
 
     def _decline(self, task: Task, error: IncompatiblePlan, pauses: Pauses) -> None:
-        """Leave a task to workers of the version that ran it last, unless it is ours that does not fit."""
-        if not self._has_run and is_newcomer(self._identity.fingerprint, self.assignment.plans):
+        """Leave a task to workers of the version that ran it last, unless it is ours that does not fit.
+
+        Of the tasks that a first worker comes for, some may fit. The answer must not depend on which is restored first.
+        """
+        ours, plans = self._identity.fingerprint, self.assignment.plans
+        is_first = self._came_new and not self._is_settled and plans <= {ours}
+        if is_first or (not self._has_run and is_newcomer(ours, plans)):
             raise error
         self._drop(task, pauses)
         self.declined.add(task.id, error)

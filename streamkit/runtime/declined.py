@@ -6,6 +6,9 @@ other tasks. Somebody must come who can run it; if nobody does, a person must he
 
     a worker that runs tasks, or whose version others run    declines, and waits
     any other                                                is itself the one that does not fit: it ends at once
+
+A worker that comes where nobody is at work ends at once too, also if it has begun to run tasks that fit: until it has
+restored all that it came for, it is not one that runs.
 """
 
 from collections.abc import Container, Iterable
@@ -21,6 +24,10 @@ log = structlog.get_logger()
 STRANDED_S = 300.0
 # A worker with nothing to do has nothing to lose by ending; a worker that was killed is back within this time.
 STRANDED_IDLE_S = 30.0
+STRANDED_HINT = (
+    "start a worker of the version that ran them last; or stop all workers, and start them with --allow-dropped-state,\n"
+    "which gives up for good what this version does not have"
+)
 
 
 def is_newcomer(plan: str, plans: Container[str]) -> bool:
@@ -55,6 +62,7 @@ class Declined:
                 "no worker can run these tasks: they wait for one of the version that ran them last",
                 tasks=[str(task) for task in self._stranded],
                 at_most_s=STRANDED_S,
+                hint=" ".join(STRANDED_HINT.split()),
             )
 
     def require_runner(self, now_s: float, *, is_working: bool) -> None:
