@@ -59,6 +59,8 @@ OTHER_VARIABLES = frozenset(
 # Kubernetes tells every container of a service that is called "streamkit..." by variables of these names.
 _SERVICE_LINK = re.compile(r".*_SERVICE_(HOST|PORT)(_\w+)?|.*_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
+# A settings object is that of one worker.
+SEVERAL_WORKERS = "several workers: start several processes, or `streamkit run <pipeline> --workers 2`"
 # How the keys of the connection's security begin, in a file and in messages.
 _SECURITY = "security."
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -231,6 +233,8 @@ def _settings_of(written: Mapping[str, Written]) -> Settings:
             security[field] = _read_security(field, each)
         elif key in Settings.__struct_fields__:
             values[key] = read_value(Settings, key, each)
+        elif key == "workers":
+            raise Misconfigured(f"{each.name} is not a setting", where=each.where, hint=SEVERAL_WORKERS)
         else:
             raise unknown("setting", each.name, Settings.__struct_fields__, where=each.where)
     if security and "security" not in values:
@@ -292,7 +296,7 @@ def _require_known(environment: Mapping[str, str], settings: Settings) -> None:
             ends = [each.removeprefix(PREFIX) for each in sorted(known | OTHER_VARIABLES)]
             near = difflib.get_close_matches(variable.removeprefix(PREFIX), ends, n=1)
             raise Misconfigured(
-                f"environment variable {variable} is no setting",
+                f"environment variable {variable} is not a setting",
                 hint=f"did you mean {PREFIX}{near[0]}?"
                 if near
                 else f"unset it; the settings are: {', '.join(names)}",

@@ -2,12 +2,29 @@
 
 import asyncio
 import importlib
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 from streamkit.config import Settings
+from streamkit.errors import Misuse
 from streamkit.graph.pipeline import Pipeline
 from streamkit.graph.plan import Plan
+
+# Whether a command is looking for pipelines in a module: it must not become a worker by that.
+_is_imported: ContextVar[bool] = ContextVar("is_imported", default=False)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """While the command line imports a user's module."""
+    before = _is_imported.set(True)
+    try:
+        yield
+    finally:
+        _is_imported.reset(before)
 
 
 def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
@@ -19,12 +36,13 @@ def run(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> N
     Raises:
         StreamkitError: a person must act; its text says how.
     """
+    _require_a_script("sk.run")
     uvloop = importlib.import_module("uvloop")
     plan = _plan(pipeline)
     uvloop.run(_worker().run_worker(plan, settings or Settings.load(**given)))
 
 
-async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> None:
+def serve(pipeline: Pipeline, settings: Settings | None = None, **given: Any) -> Coroutine[Any, Any, None]:
     """Run a worker in the event loop that is there, until it is cancelled or bounded input has ended; `run` says more.
 
     A cancelled worker finishes its span, commits it and leaves the group within `drain_timeout_s`. Signals are left to
@@ -34,10 +52,13 @@ async def serve(pipeline: Pipeline, settings: Settings | None = None, **given: A
     Raises:
         StreamkitError: a person must act; its text says how.
     """
-    settings = settings or Settings.load(**given)
-    plan = _plan(pipeline)
+    _require_a_script("sk.serve")
+    return _serve(_plan(pipeline), settings or Settings.load(**given))
+
+
+async def _serve(plan: Plan, settings: Settings) -> None:
     asked = asyncio.Event()
-    working = asyncio.create_task(_worker().work(plan, settings, asked), name=pipeline.name)
+    working = asyncio.create_task(_worker().work(plan, settings, asked), name=plan.name)
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
@@ -54,6 +75,19 @@ def _plan(pipeline: Pipeline) -> Plan:
     plan = pipeline.plan()
     importlib.import_module("streamkit.runtime.cautions").log_cautions(plan)
     return plan
+
+
+def _require_a_script(function: str) -> None:
+    """Refuse to work inside `import`.
+
+    Raises:
+        Misuse: a command is importing the module.
+    """
+    if _is_imported.get():
+        raise Misuse(
+            f"{function} was called while the module was imported",
+            hint='call it under `if __name__ == "__main__":`; a command only looks for pipelines in a module',
+        )
 
 
 def _worker() -> ModuleType:

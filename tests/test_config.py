@@ -147,7 +147,7 @@ def test_a_key_of_a_file_that_is_no_setting_is_told_with_the_closest(tmp_path, c
     file.write_text(content)
     with pytest.raises(Misconfigured) as refused:
         Settings.load(file, {})
-    assert refused.value.problem == f"{name} is no setting"
+    assert refused.value.problem == f"{name} is not a setting"
     assert refused.value.hint == f"did you mean {meant}?"
     assert refused.value.where == str(file)
 
@@ -225,7 +225,7 @@ def test_a_login_that_is_refused_does_not_show_what_stands_for_the_password():
 def test_a_variable_that_is_no_setting_is_named_with_the_closest(variable, meant):
     with pytest.raises(Misconfigured) as refused:
         Settings.load(None, {variable: "s3cret"})
-    assert refused.value.problem == f"environment variable {variable} is no setting"
+    assert refused.value.problem == f"environment variable {variable} is not a setting"
     assert refused.value.hint == f"did you mean {meant}?"
 
 

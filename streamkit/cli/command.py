@@ -14,7 +14,8 @@ from cyclopts.help import DefaultFormatter, PanelSpec
 from rich import box
 
 import streamkit
-from streamkit.cli.output import say_error
+from streamkit.cli.output import say_error, with_tracebacks
+from streamkit.config import SEVERAL_WORKERS
 from streamkit.errors import Misuse
 from streamkit.telemetry.logs import configure_logs
 
@@ -54,6 +55,7 @@ def command_line(noun: str | None = None) -> App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error leaves this function, except Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with_tracebacks(debug=DEBUG_FLAG in given)
     try:
         return _run([each for each in given if each != DEBUG_FLAG])
     except BrokenPipeError:
@@ -84,4 +86,7 @@ def _misuse(error: CycloptsError) -> Misuse:
         problem = f"`{command}` does not take {words}"
     elif isinstance(error, MissingArgumentError) and "PIPELINE" in problem:
         problem = f"`{command}` needs a PIPELINE: a module, or a module and its variable, as in my_module:my_pipeline"
-    return Misuse(problem[:1].lower() + problem[1:], hint=f"`{command} --help` shows what it takes")
+    hint = f"`{command} --help` shows what it takes"
+    if "--workers" in problem and "run" not in command.split():
+        problem, hint = f"`{command}` does not take --workers", SEVERAL_WORKERS
+    return Misuse(problem[:1].lower() + problem[1:], hint=hint)

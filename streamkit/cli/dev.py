@@ -85,11 +85,7 @@ def dev(
     A container if Docker has the image, else local JVMs; the first time Kafka's jars are fetched. It listens on
     127.0.0.1 alone. As in any Kafka, records are deleted after a week.
     """
-    if address := os.environ.get(BROKERS_VARIABLE):
-        raise Misconfigured(
-            f"{BROKERS_VARIABLE} is set to {address}: that broker is used already",
-            hint=f"`unset {BROKERS_VARIABLE}` to start one here",
-        )
+    _require_own_broker(where)
     if where.port is not None and where.port + nodes - 1 > PORT_MAX:
         raise Misuse(
             f"--port is {where.port}, and {nodes} nodes take the ports from there on",
@@ -107,6 +103,23 @@ def dev(
             _introduce(broker, nodes, where.data, output)
             ended.wait()
         say("stopping", style="dim")
+
+
+def _require_own_broker(where: Where) -> None:
+    """Where the other commands go is named by a variable; whoever names a port knows where this one is.
+
+    Raises:
+        Misconfigured: the variable is set, and no port was named.
+    """
+    address = os.environ.get(BROKERS_VARIABLE)
+    if address and where.port is None:
+        raise Misconfigured(
+            f"{BROKERS_VARIABLE} is set to {address}, so other commands would go there",
+            hint=f"unset it, as in `unset {BROKERS_VARIABLE}`, or use --port to start one here all the same",
+        )
+    os.environ.pop(
+        BROKERS_VARIABLE, None
+    )  # of this process: it would be taken for the broker that was asked for
 
 
 def _introduce(broker: Broker, nodes: int, data: Path | None, output: Output) -> None:

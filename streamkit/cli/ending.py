@@ -47,7 +47,7 @@ def all_dead(plan: Plan, target: str, outcome: Outcome) -> UserCodeError:
     return UserCodeError(
         f"every one of {outcome.records_in:,} records became a dead letter",
         where=f'topic "{plan.dead_letter_topic}"',
-        hint="the header streamkit.error of each says why, and so does the log; mend it, then begin anew:\n"
+        hint="the header streamkit.error of each says why, and so does the log; fix it, then begin anew:\n"
         f"{anew(target)}",
     )
 

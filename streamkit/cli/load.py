@@ -14,6 +14,7 @@ import streamkit
 from streamkit.errors import Misconfigured, Misuse, StreamkitError
 from streamkit.graph.pipeline import Pipeline
 from streamkit.graph.place import place
+from streamkit.serving import importing
 
 # Frames that say nothing to the author of a module: how it came to be imported, and the inside of libraries.
 _MACHINERY = (
@@ -71,20 +72,21 @@ def _dotted(module: str) -> str:
 
 def _import(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with importing():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
             raise _no_module(name, missing) from None
-        raise _failed(name, error) from None
+        raise _failed(name, error) from error
     except StreamkitError as error:
         # Building the pipeline failed: the error says what, the user's line says where.
         error.where = error.where or _last_place(error.__traceback__)
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the user's module raises
-        raise _failed(name, error) from None
+    except Exception as error:
+        raise _failed(name, error) from error
     except SystemExit as error:
-        raise _failed(name, error) from None
+        raise _failed(name, error) from error
 
 
 def _no_module(name: str, missing: str) -> Misconfigured:
@@ -110,7 +112,7 @@ def _failed(name: str, error: BaseException) -> Misconfigured:
     return Misconfigured(
         f'module "{name}" failed while it was imported',
         detail="".join(lines).strip("\n"),
-        hint="mend the line that is named last; `streamkit graph` on the same module tries again, without a broker",
+        hint="fix the line that is named last; `streamkit graph` on the same module tries again, without a broker",
     )
 
 

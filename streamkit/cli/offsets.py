@@ -84,6 +84,7 @@ async def show_offsets(
     plan = load_pipeline(target).plan()
     async with connected(cluster.load()) as log:
         report = await report_offsets(plan, log.admin())
+        there = await log.admin().list_topics() if report.missing else []
     rows: list[list[Cell]] = []
     for stage in report.stages:
         rows += [
@@ -96,7 +97,7 @@ async def show_offsets(
         say(f"no worker can run these tasks: {', '.join(report.stranded)}", style="yellow")
         say(f"hint: {' '.join(STRANDED_HINT.split())}", style="yellow")
     if report.missing:
-        raise no_topic(report.missing[0])
+        raise no_topic(report.missing[0], there)
 
 
 @app.command(
@@ -164,7 +165,7 @@ def _require_one_place(place: ResetTarget) -> None:
         )
     if place.to is None and not place.accept_gap:
         choice = "--to PLACE" if place.drop_state else "either --to PLACE or --accept-gap"
-        raise Misuse("it is not said which offsets to go to", hint=f"add {choice}")
+        raise Misuse("say where to go on", hint=f"say where to: add {choice}")
 
 
 async def _plan(plan: Plan, log: Log, place: ResetTarget) -> ResetPlan:

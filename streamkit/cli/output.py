@@ -8,6 +8,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Literal
 
 import msgspec
@@ -57,6 +58,20 @@ def say(text: str = "", style: str = "") -> None:
 def say_parts(*parts: RenderableType) -> None:
     """As `say`, for what has its own colours."""
     _console(sys.stderr).print(*parts, sep="\n")
+
+
+_is_debug: ContextVar[bool] = ContextVar("is_debug", default=False)
+
+
+def with_tracebacks(*, debug: bool) -> None:
+    """Whether whoever shows an error that was not raised shows where it came from, too."""
+    _is_debug.set(debug)
+
+
+def say_trace(error: BaseException) -> None:
+    """Show where an error came from, if that was asked for."""
+    if _is_debug.get():
+        sys.stderr.write("".join(traceback.format_exception(error)))
 
 
 def say_error(error: BaseException, *, debug: bool) -> None:

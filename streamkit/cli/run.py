@@ -48,10 +48,17 @@ class Running:
         Parameter(
             metavar="SECONDS",
             show_default=lambda _: Settings().commit_interval_s,
-            help="Longest time between two commits.",
+            help="Longest time between two commits. `[env var: STREAMKIT_COMMIT_INTERVAL_S]`",
         ),
     ] = None
-
+    metrics_port: Annotated[
+        int | None,
+        Parameter(
+            metavar="PORT",
+            help="Serve Prometheus metrics at this port of 127.0.0.1; with several workers each takes the next one. "
+            "`[env var: STREAMKIT_METRICS_PORT]`",
+        ),
+    ] = None
     allow_dropped_state: AllowDroppedState = False
 
     def load(self, cluster: Cluster) -> Settings:
@@ -61,6 +68,7 @@ class Running:
             state_dir=None if self.state_dir is None else str(self.state_dir),
             guarantee=self.guarantee,
             commit_interval_s=self.commit_interval,
+            metrics_port=self.metrics_port,
         )
 
 
@@ -194,6 +202,7 @@ def _child_command(target: str, running: Running, cluster: Cluster, output: Outp
         "--state-dir": running.state_dir,
         "--guarantee": running.guarantee,
         "--commit-interval": running.commit_interval,
+        "--metrics-port": running.metrics_port,
         "--output": output,
     }
     flags = [word for name, value in given.items() if value is not None for word in (name, str(value))]

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from streamkit.cli.connect import connected
 from streamkit.cli.load import load_pipeline
 from streamkit.cli.options import DEFAULT_CLUSTER, Cluster, Output
-from streamkit.cli.output import Cell, facts, grid, say, say_finding, say_parts, show
+from streamkit.cli.output import Cell, facts, grid, say, say_finding, say_parts, say_trace, show
 from streamkit.cli.topics_view import applied_lines, failure, plan_lines
 from streamkit.model.topic_file import DeclaredTopic, read_topic_files
 from streamkit.operate.topics_list import describe_topic, list_all
@@ -66,11 +66,17 @@ async def plan_command(
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
 ) -> int:
-    """Show what `apply` would do: topics to create, entries to set, partitions to add, and what is refused."""
+    """Show what `apply` would do: topics to create, entries to set, partitions to add, and what is refused.
+
+    Exits with 1 if anything is refused: `apply` would do nothing then.
+    """
     declared, readers = read_topic_files(folder), _readers(pipelines)
     async with connected(cluster.load()) as log:
         planned = await plan_topics(declared, log.admin(), readers)
     show(planned, output, *plan_lines(planned))
+    _say_unchecked(planned)
+    if planned.refused:
+        return 1
     return 3 if exit_code and not planned.is_empty else 0
 
 
@@ -103,10 +109,11 @@ async def apply(
     async with connected(cluster.load()) as log:
         planned = await plan_topics(declared, log.admin(), readers, force=force)
         show(planned, output, *plan_lines(planned))
+        _say_unchecked(planned)
         if planned.refused:
             raise refusal(planned)
         if execute:
-            applied = await apply_plan(planned, log.admin())
+            applied = await apply_plan(planned, log.admin(), say_trace)
             say_parts(*applied_lines(applied))
             if applied.error is not None:
                 say_finding(failure(applied, applied.error))
@@ -141,7 +148,10 @@ async def describe(
     cluster: Cluster = DEFAULT_CLUSTER,
     output: Output = "table",
 ) -> None:
-    """Show one topic: its partitions and offsets, its configuration, and the words of its file."""
+    """Show one topic: its partitions and offsets, its configuration, and the words of its file.
+
+    `records` is `end` - `start`: markers of transactions, and records that compaction has removed, are counted too.
+    """
     declared = {each.name: each for each in _declared_or_none(folder)}
     async with connected(cluster.load()) as log:
         found = await describe_topic(topic, declared.get(topic), log.admin())
@@ -159,7 +169,7 @@ async def describe(
         [each.partition, each.start_offset, each.end_offset, each.end_offset - each.start_offset]
         for each in found.partitions
     ]
-    show(found, output, words, "", grid(("partition", "start", "end", "offsets"), rows))
+    show(found, output, words, "", grid(("partition", "start", "end", "records"), rows))
 
 
 def _readers(targets: Sequence[str]) -> Readers:
@@ -169,6 +179,12 @@ def _readers(targets: Sequence[str]) -> Readers:
 def _declared_or_none(folder: Path) -> list[DeclaredTopic]:
     """Looking at a cluster needs no files, unless they were asked for."""
     return [] if folder == DEFAULT_FOLDER and not folder.is_dir() else read_topic_files(folder)
+
+
+def _say_unchecked(planned: TopicsPlan) -> None:
+    if planned.unchecked:
+        names = ", ".join(planned.unchecked)
+        say(f"not checked, --execute does it: whether Kafka knows the config keys {names}", style="dim")
 
 
 def _say_end(planned: TopicsPlan, *, execute: bool) -> None:

@@ -66,7 +66,7 @@ def failure(applied: Applied, error: Finding) -> Finding:
     return msgspec.structs.replace(
         error,
         detail="\n".join(each for each in (error.detail, counted) if each),
-        hint=f"{error.hint}; {again}" if error.hint else f"mend this, {again}",
+        hint=f"{error.hint}; {again}" if error.hint else f"fix this, {again}",
     )
 
 

@@ -31,7 +31,7 @@ async def watermarks(
     """Show for each task how far event time has come, and which input holds it back, and for how long.
 
     A task waits for the slowest of its active inputs: a partition of a source topic, or a task of the stage before. `root`
-    follows that to where it begins. An idle input holds nobody back. What is shown was read from the last commits.
+    follows that to where it begins. An idle input holds nobody back. `for` is how long the watermark has stood still. What is shown was read from the last commits.
     """
     plan = load_pipeline(target).plan()
     async with connected(cluster.load()) as log:

@@ -55,6 +55,12 @@ def describe_state(stage: Stage) -> Description:
     return described | ({"definitions": definitions} if definitions else {})
 
 
+class Advised(str):
+    """A sentence that says itself what to do."""
+
+    __slots__ = ()
+
+
 class Drop(str):
     """A sentence about state, or shuffled records, that nobody would have any more: a person may allow it."""
 
@@ -68,8 +74,10 @@ def compare(old: Description, new: Description, *, allow_dropped: bool = False) 
     the changelog must then never be taken for state again, so a store that comes back is a problem.
     """
     problems: list[str] = [
-        f'Store "{store}" of stage "{name}" was dropped by an earlier version, and what is left of it is out of date;'
-        f' give it another name, for example "{store}_2".'
+        Advised(
+            f'Store "{store}" of stage "{name}" was dropped by an earlier version, and what is left of it is out of date;'
+            f' give it another name, for example "{store}_2".'
+        )
         for name, stores in old.get("dropped", {}).items()
         for store in stores
         if store in new["stages"].get(name, {}).get("stores", {})
@@ -198,7 +206,7 @@ def _compare_stores(name: str, before: Description, after: Description) -> Itera
         elif now["version"] < was["version"]:
             yield f'Store "{store}" of stage "{name}" has version {now["version"]}, its state has version {was["version"]}.'
         elif was["type"] != now["type"] and was["version"] == now["version"]:
-            yield (
+            yield Advised(
                 f'Store "{store}" of stage "{name}" changed its type from {was["type"]} to {now["type"]}'
                 f" without a new version; declare version={was['version'] + 1} with an upcaster."
             )
@@ -227,7 +235,7 @@ def _compare_definitions(name: str, old: Description, new: Description) -> Itera
     for step, was in old.items():
         now = new.get(step, was)
         if was != now:
-            yield (
+            yield Advised(
                 f'Step "{step}" of stage "{name}" changed from {was} to {now}, and its open windows would be misread;'
                 f" make it what it was; or give it another name, for example name="
                 f'"{step}_2", and start with --allow-dropped-state, which gives up its open windows.'

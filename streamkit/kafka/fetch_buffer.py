@@ -50,7 +50,7 @@ class Feed:
         self.error: StreamkitError | None = None
         self.node: int | None = None
         self.failures = 0
-        self.waiting = Waiting("a partition does not let us read it", partition=str(partition))
+        self.waiting = Waiting("a partition cannot be read", partition=str(partition))
         self.missing_since: float | None = None
         self.move(position, limits)
 

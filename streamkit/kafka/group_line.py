@@ -38,7 +38,7 @@ class GroupLine:
         self._connection = connection
         self._group = group
         self._coordinator: int | None = None
-        self.waiting = Waiting("the coordinator of the group does not take us in", group=group)
+        self.waiting = Waiting("the group cannot be joined", group=group)
         self._trouble = ""
 
     def forget(self) -> None:

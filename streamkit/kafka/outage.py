@@ -72,7 +72,7 @@ class Waiting:
         self._pause_s = min(2 * self._pause_s, SAY_AGAIN_LAST_S)
         seconds = round(now_s - self._began_s)
         say = log.error if seconds >= SAY_AGAIN_LAST_S else log.warning
-        say(f"{self._event}: trying again until it does", seconds=seconds, error=why, **self._fields)
+        say(f"{self._event} now: trying again", seconds=seconds, error=why, **self._fields)
 
     def over(self) -> None:
         """It has succeeded."""

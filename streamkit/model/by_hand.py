@@ -62,7 +62,7 @@ def unknown(what: str, name: str, known: Iterable[str], *, where: str = "") -> M
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"leave it out; there are: {', '.join(names)}"
-    return Misconfigured(f"{name} is no {what}", where=where, hint=hint)
+    return Misconfigured(f"{name} is not a {what}", where=where, hint=hint)
 
 
 def wanted_of(struct: type[msgspec.Struct], field: str) -> str:

@@ -49,6 +49,17 @@ def _duration(unit: str, number: float) -> timedelta:
         ) from error
 
 
+def in_words(duration: timedelta) -> str:
+    """A duration with its unit, the largest that leaves no fraction: `10 s`, `90 min`, `1.5 s`."""
+    for unit, length in (("d", days(1)), ("h", hours(1)), ("min", minutes(1)), ("s", seconds(1))):
+        whole, rest = divmod(duration, length)
+        if whole and not rest:
+            return f"{whole} {unit}"
+    if duration >= seconds(1):
+        return f"{duration / seconds(1):g} s"
+    return f"{duration / _MILLISECOND:g} ms"
+
+
 def to_ms(duration: timedelta, *, of: str = "a duration") -> int:
     """Whole milliseconds.
 

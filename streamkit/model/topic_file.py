@@ -6,13 +6,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 from msgspec import Meta
 
 from streamkit.errors import Misconfigured
 from streamkit.model.by_hand import Written, read_value, unknown
 from streamkit.model.topic_name import ALLOWED, TOPIC_NAME_MAX, name_problem
 
+log = structlog.get_logger()
+
 ENDING = ".toml"
+# People who come from other tools write these.
+OTHER_ENDINGS = (".yaml", ".yml", ".json")
 
 # Kafka counts partitions in 32 bits, and replicas in 16.
 Partitions = Annotated[int, Meta(ge=1, le=2_147_483_647)]
@@ -61,6 +66,13 @@ def read_topic_files(folder: Path) -> list[DeclaredTopic]:
         )
     shown = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
     files = [path for path in shown if path.suffix.lower() == ENDING]
+    for path in shown:
+        if path.suffix.lower() in OTHER_ENDINGS:
+            log.warning(
+                "a file is passed over: topic files are TOML",
+                file=str(path),
+                hint=f"rename it to {path.stem}{ENDING}",
+            )
     declared = [_declared(path) for path in files]
     _require_unique(declared)
     return sorted(declared, key=lambda each: each.name)
@@ -92,7 +104,7 @@ def parse_topic(text: str, path: str) -> TopicFile:
 def _declared(path: Path) -> DeclaredTopic:
     if path.suffix != ENDING:
         raise Misconfigured(
-            f'"{path.name}" is no topic file: its ending is "{path.suffix}"',
+            f'"{path.name}" is not a topic file: its ending is "{path.suffix}"',
             where=str(path),
             hint=f'rename it to "{path.stem}{ENDING}", or move it out of the folder',
         )

@@ -1,6 +1,8 @@
 """What Kafka takes as the name of a topic."""
 
+import difflib
 import re
+from collections.abc import Iterable
 
 TOPIC_NAME_MAX = 249
 ALLOWED = 'letters, digits, ".", "-" and "_"'
@@ -20,6 +22,12 @@ def name_problem(name: object) -> str:
     if len(name) > TOPIC_NAME_MAX:
         return f"it has {len(name)} characters, and Kafka takes {TOPIC_NAME_MAX}"
     return ""
+
+
+def did_you_mean(name: str, there: Iterable[str]) -> str:
+    """The beginning of a hint, if a name that there is comes near to one that there is not."""
+    near = difflib.get_close_matches(name, list(there), n=1)
+    return f'did you mean "{near[0]}"? or ' if near else ""
 
 
 def legal_name(name: str) -> str:

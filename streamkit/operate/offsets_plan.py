@@ -103,7 +103,7 @@ async def plan_anew(plan: Plan, admin: Admin, to: str) -> ResetPlan:
     before = await positions_of(plan, shuffles, admin)
     emptied = _moves(plan, to, before, dict.fromkeys(shuffles, 0))
     return msgspec.structs.replace(
-        planned, moves=[*planned.moves, *emptied.moves], drops=[spec.name for spec in topics]
+        planned, moves=[*planned.moves, *emptied.moves], drops=sorted(spec.name for spec in topics)
     )
 
 
@@ -224,7 +224,7 @@ def _milliseconds(to: str) -> int:
         moment = datetime.fromisoformat(to)
     except ValueError:
         raise Misuse(
-            f'"{to}" is no place in a topic',
+            f'"{to}" is not a place in a topic',
             hint="use earliest, latest, committed, an offset such as 1200, or a time such as 2026-01-31T08:00:00+01:00",
         ) from None
     if moment.tzinfo is None:

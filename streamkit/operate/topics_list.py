@@ -8,6 +8,7 @@ from streamkit.errors import Misconfigured
 from streamkit.kafka.ports import Admin
 from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_file import DeclaredTopic
+from streamkit.model.topic_name import did_you_mean
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +93,10 @@ async def describe_topic(topic: str, declared: DeclaredTopic | None, admin: Admi
     info = (await admin.describe([topic])).get(topic)
     if info is None:
         where = f"it is declared in {declared.path}: " if declared else ""
+        near = "" if declared else did_you_mean(topic, await admin.list_topics())
         raise Misconfigured(
             f'topic "{topic}" does not exist',
-            hint=f"{where}`streamkit topics {'apply --execute` creates it' if declared else 'list` shows what there is'}",
+            hint=f"{near}{where}`streamkit topics {'apply --execute` creates it' if declared else 'list` shows what there is'}",
         )
     partitions = [TopicPartition(topic, number) for number in range(info.partitions)]
     starts = await admin.start_offsets(partitions)

@@ -1,6 +1,7 @@
 """What would have to change so that the cluster's topics are as the files declare them, and changing it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import difflib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -58,6 +59,8 @@ class TopicsPlan(msgspec.Struct, frozen=True, kw_only=True):
     grow: list[Growth]
     refused: list[RefusedChange]
     unchanged: list[str]
+    # Keys of configurations of which nobody could say whether Kafka knows them: the cluster has no topic to compare with.
+    unchecked: list[str] = []
 
     @property
     def is_empty(self) -> bool:
@@ -76,6 +79,8 @@ class Applied(msgspec.Struct, frozen=True):
 
 # More than a whole broker should hold: a typing error, not a wish.
 PARTITIONS_MAX = 10_000
+# Kafka has about thirty keys for a topic. Whoever lists fewer does not list all.
+LISTED_MIN = 20
 
 
 async def plan_topics(
@@ -92,12 +97,17 @@ async def plan_topics(
         for topic in declared
         if (found := existing.get(topic.name)) and found.partitions < topic.file.partitions
     ]
+    known = await _known_entries(declared, existing, admin)
     running = {} if force else await running_readers(growing, admin, known=readers.pipelines)
     plan = TopicsPlan(create=[], configure=[], grow=[], refused=[], unchanged=[])
+    if not known:
+        plan.unchecked.extend(sorted({entry for topic in declared for entry in topic.file.config}))
     for topic in declared:
         found = existing.get(topic.name)
         has = 0 if found is None else found.partitions
-        if not force and max(has, PARTITIONS_MAX) < topic.file.partitions:
+        if unknown := _unknown_entries(topic, known):
+            plan.refused.extend(unknown)
+        elif not force and max(has, PARTITIONS_MAX) < topic.file.partitions:
             plan.refused.append(_too_many(topic))
         elif found is None:
             file = topic.file
@@ -109,6 +119,34 @@ async def plan_topics(
                 topic, found, plan, None if force else stops, _growth(topic, found, readers.pipelines, bound)
             )
     return plan
+
+
+async def _known_entries(
+    declared: Sequence[DeclaredTopic], existing: Mapping[str, TopicInfo], admin: Admin
+) -> frozenset[str]:
+    """The keys that a topic's configuration can have, as the broker lists them for any topic; empty if it has none."""
+    if not any(topic.file.config for topic in declared):
+        return frozenset()
+    described = existing or await admin.describe((await admin.list_topics())[:1])
+    entries = frozenset(entry for each in described.values() for entry in each.effective)
+    return entries if len(entries) >= LISTED_MIN else frozenset()
+
+
+def _unknown_entries(topic: DeclaredTopic, known: Collection[str]) -> list[RefusedChange]:
+    if not known:
+        return []
+    return [
+        RefusedChange(
+            topic.name,
+            topic.path,
+            f'has the config key "{entry}", which Kafka does not know',
+            f"did you mean {near[0]}?"
+            if (near := difflib.get_close_matches(entry, known, n=1))
+            else "leave it out, or look it up in Kafka's topic configurations",
+        )
+        for entry in topic.file.config
+        if entry not in known
+    ]
 
 
 def refusal(plan: TopicsPlan) -> Misconfigured:
@@ -123,13 +161,19 @@ def refusal(plan: TopicsPlan) -> Misconfigured:
     )
 
 
-async def apply_plan(plan: TopicsPlan, admin: Admin) -> Applied:
-    """Do what the plan says, except what it refuses: one topic after the other, up to the first that fails."""
+async def apply_plan(
+    plan: TopicsPlan, admin: Admin, tell: Callable[[StreamkitError], None] = lambda _: None
+) -> Applied:
+    """Do what the plan says, except what it refuses: one topic after the other, up to the first that fails.
+
+    `tell` is called with the error that is then returned as a finding.
+    """
     steps = _steps(plan, admin)
     for number, (what, act) in enumerate(steps):
         try:
             await act()
         except StreamkitError as error:
+            tell(error)
             left = [what for what, _ in steps[number + 1 :]]
             return Applied([what for what, _ in steps[:number]], what, finding_of(error), left)
     return Applied([what for what, _ in steps])

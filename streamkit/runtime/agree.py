@@ -10,7 +10,7 @@ import msgspec
 
 from streamkit.config import Settings
 from streamkit.errors import IncompatiblePlan, LogGap, Misconfigured, PositionsMoved, Retry
-from streamkit.graph.fingerprint import Description, compare, dropped_stores
+from streamkit.graph.fingerprint import Advised, Description, compare, dropped_stores
 from streamkit.model.commit import Guarantee
 from streamkit.model.ids import Position, TopicPartition
 from streamkit.runtime.lost import has_committed, records_lost, state_lost
@@ -115,13 +115,23 @@ def require_compatible(stored: Description | None, plan: PlanIdentity, *, allow_
         problems = compare(stored, plan.description, allow_dropped=allow_dropped)
         is_allowable = not compare(stored, plan.description, allow_dropped=True)
     if problems:
-        way = "give the steps their former names and types back, or start under a new pipeline name"
-        flag = "; `streamkit run --allow-dropped-state` gives up for good what is named here"
         raise IncompatiblePlan(
             "the stored state was written by another version of this pipeline, which this one would lose",
             detail="\n".join(problems),
-            hint=f"{way}{flag if is_allowable else ''}",
+            hint=_ways(problems, is_allowable=is_allowable),
         )
+
+
+def _ways(problems: list[str], *, is_allowable: bool) -> str:
+    """What a person can do about all that does not fit; some of the sentences say it themselves."""
+    ways = ["start under a new pipeline name"]
+    if not all(isinstance(each, Advised) for each in problems):
+        ways.insert(0, "give the steps their former names and types back")
+    if any(isinstance(each, Advised) for each in problems):
+        ways.insert(0, "do what the detail says")
+    if is_allowable:
+        ways.append("give up for good what is named here: `streamkit run --allow-dropped-state`")
+    return ", or ".join(ways)
 
 
 class NotAgreed(Retry):

@@ -190,7 +190,7 @@ class LocalShuffles:
     def leave(self, until_s: float = 0.0) -> None:
         """Go by the topics from now on, at least until then; what was handed over stays in the span."""
         if self.way is Way.LOCAL:
-            log.info("records between stages of this worker now go through the shuffle topics")
+            log.debug("records between stages of this worker now go through the shuffle topics")
             self._waiting.extend(self._taken())
             self._doors = []
             for lane in self._lanes.values():
@@ -307,7 +307,7 @@ class LocalShuffles:
                     batch = HandedBatch(lane.record_bytes_max)
                     lane.open_door(at.partition, batch)
                     self._doors.append(Door(at, task, batch))
-        log.info(
+        log.debug(
             "records between stages of this worker now go through memory, not topics",
             partitions=len(self._doors),
         )

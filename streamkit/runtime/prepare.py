@@ -19,6 +19,7 @@ from streamkit.kafka.ports import Admin
 from streamkit.model.commit import Guarantee
 from streamkit.model.finding import Finding, finding_of
 from streamkit.model.ids import TopicPartition
+from streamkit.model.topic_name import did_you_mean
 from streamkit.model.topic_shape import TopicSpec, so_many
 from streamkit.runtime.internal_topics import (
     BROKER_TIME,
@@ -40,11 +41,11 @@ LOOK_AGAIN_S = 0.25
 POSITIONS_S = 45.0
 
 
-def no_topic(topic: str) -> Misconfigured:
-    """The error for a topic of the user's that does not exist."""
+def no_topic(topic: str, there: Iterable[str] = ()) -> Misconfigured:
+    """The error for a topic of the user's that does not exist, among those that do."""
     return Misconfigured(
         f'topic "{topic}" does not exist',
-        hint=f"declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
+        hint=f"{did_you_mean(topic, there)}declare it in topics/{topic}.toml (`partitions = 4` is enough) and run `streamkit topics apply --execute`",
     )
 
 
@@ -91,7 +92,9 @@ async def inspect(plan: Plan, admin: Admin, settings: Settings = _NO_SETTINGS) -
     """Compare the plan with the cluster; changes nothing."""
     wanted = [*plan.sources(), *plan.sinks(), *plan.shuffles(), *plan.changelogs(), plan.dead_letter_topic]
     existing = await admin.partitions(wanted)
-    findings = [_user_topic(topic, existing) for topic in dict.fromkeys([*plan.sources(), *plan.sinks()])]
+    own = dict.fromkeys([*plan.sources(), *plan.sinks()])
+    there = [] if existing.keys() >= own.keys() else await _listed(admin)
+    findings = [_user_topic(topic, existing, there) for topic in own]
     if not all(finding.good for finding in findings):
         return Prepared(plan, dict(existing), {}, (), tuple(findings))
     resolved = resolve(plan, _trusted(plan, existing))
@@ -277,10 +280,18 @@ async def _inspect_patiently(plan: Plan, admin: Admin, settings: Settings) -> Pr
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def _user_topic(topic: str, existing: Mapping[str, int]) -> Finding:
+async def _listed(admin: Admin) -> list[str]:
+    """The topics that there are, for a hint; none if nobody answers: there is something else to say."""
+    try:
+        return await admin.list_topics()
+    except StreamkitError:
+        return []
+
+
+def _user_topic(topic: str, existing: Mapping[str, int], there: Iterable[str]) -> Finding:
     if topic in existing:
         return Finding(f'topic "{topic}"', good=True, detail=so_many(existing[topic]))
-    return finding_of(no_topic(topic))
+    return finding_of(no_topic(topic, there))
 
 
 def _internal_topic(

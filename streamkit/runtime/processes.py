@@ -121,7 +121,7 @@ class Processes:
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             started_s = loop.time()
-            code = await self._run_once(number)
+            code, pid = await self._run_once(number)
             if self._stopping.is_set():
                 return
             if code == 0:
@@ -136,13 +136,17 @@ class Processes:
                 backoff.reset()  # it ran well for a while: this is another failure, not the same again
             delay_s = backoff.next_delay_s()
             log.warning(
-                "worker died: starting it again", number=number, how=how_it_ended(code), seconds=delay_s
+                "worker died: starting it again",
+                number=number,
+                pid=pid,
+                how=how_it_ended(code),
+                seconds=delay_s,
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
-    async def _run_once(self, number: int) -> int:
-        """One life of one worker; returns its exit code."""
+    async def _run_once(self, number: int) -> tuple[int, int]:
+        """One life of one worker; returns its exit code, and what its process id was."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=PIPE,  # never written to: its end tells the worker that we are gone
@@ -153,7 +157,7 @@ class Processes:
         if self._stopping.is_set():  # the others have had their signal; a second one would kill them
             _signal(process, signal.SIGKILL if self._killed else signal.SIGTERM)
         try:
-            return await process.wait()
+            return await process.wait(), process.pid
         finally:
             del self._running[number]
 

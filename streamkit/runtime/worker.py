@@ -96,7 +96,13 @@ async def _live(plan: Plan, settings: Settings, cluster: KafkaLog, asked: asynci
         loop = await unless_asked(asked, assemble(plan, settings, cluster, storage, slot))
         if loop is None:
             return False
-        log.info("worker started", pipeline=plan.name, worker=slot.name, guarantee=settings.guarantee)
+        log.info(
+            "worker started",
+            pipeline=plan.name,
+            worker=slot.name,
+            guarantee=settings.guarantee,
+            pid=os.getpid(),
+        )
         async with stopped_when(asked, loop.stop):
             with (
                 metrics_of(loop, plan.name, settings),

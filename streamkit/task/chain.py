@@ -216,7 +216,7 @@ def start_step(step: Step, outputs: Ports, scope: TaskScope) -> Ports:
             f'step "{step.name}" cannot be started: its open() raised',
             where=line_of(error),
             detail=said(error),
-            hint="mend it, or do what may fail in on_record, where the pipeline's error policy decides; then start again",
+            hint="fix it, or do what may fail in on_record, where the pipeline's error policy decides; then start again",
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from streamkit.errors import InvalidPipeline, UserCodeError
-from streamkit.model.duration import above_zero_ms, seconds, to_ms
+from streamkit.model.duration import above_zero_ms, in_words, seconds, to_ms
 from streamkit.windows.window import EVERYTHING, Window, bounded
 
 # Whose clock a window follows: that of the records, or that on the wall.
@@ -189,7 +189,7 @@ def hopping(
     slide_ms = above_zero_ms(slide, of="the slide of a hopping window")
     if slide_ms > size_ms:
         raise InvalidPipeline(
-            f"windows of {size} that begin every {slide} would leave records out",
+            f"windows of {in_words(size)} that begin every {in_words(slide)} would leave records out",
             hint="make the slide at most the size; with filter() before, records are left out on purpose",
         )
     return Hopping(size_ms, slide_ms, _offset(offset, slide_ms), _domain(time))
@@ -207,7 +207,7 @@ def cumulating(
     step_ms = above_zero_ms(step, of="the step of a cumulating window")
     if size_ms % step_ms:
         raise InvalidPipeline(
-            f"windows that grow by {step} never reach {size}",
+            f"windows that grow by {in_words(step)} never reach {in_words(size)}",
             hint="choose a step that divides the size",
         )
     return Cumulating(size_ms, step_ms, _offset(offset, size_ms), _domain(time))
@@ -260,7 +260,7 @@ def _offset(offset: timedelta, period_ms: int) -> int:
     shift = to_ms(offset, of="the offset of a window")
     if abs(shift) >= period_ms:
         raise InvalidPipeline(
-            f"an offset of {offset} is as long as the windows themselves",
+            f"an offset of {in_words(offset)} is as long as the windows themselves",
             hint="windows repeat: an offset shorter than their size (or slide) says the same",
         )
     return shift

@@ -111,3 +111,24 @@ def test_a_pipeline_that_cannot_be_built_keeps_its_error_and_gets_a_place(write)
 def test_what_cannot_be_a_module_is_misuse(target: str) -> None:
     with pytest.raises(Misuse):
         load_pipeline(target)
+
+
+@pytest.mark.parametrize("call", ["sk.run(p)", "import asyncio; asyncio.run(sk.serve(p))"])
+@pytest.mark.filterwarnings("error")
+async def test_a_module_that_starts_a_worker_by_itself_does_not_while_a_command_imports_it(
+    write, call: str
+) -> None:
+    name = f"load_starting_{'run' if 'sk.run' in call else 'serve'}"
+    write(f"{name}.py", HEAD + f'p = sk.pipeline("p")\np.read(t).write(sk.topic("u", str))\n{call}\n')
+    with pytest.raises(Misuse, match="was called while the module was imported") as error:
+        load_pipeline(name)
+    assert 'under `if __name__ == "__main__":`' in error.value.hint
+    assert error.value.where.endswith("line 5")
+
+
+def test_what_a_module_raised_stays_behind_the_error_for_debug(write) -> None:
+    write("load_raising.py", "def fail():\n    raise ValueError('inner')\n\n\nfail()\n")
+    with pytest.raises(Misconfigured) as error:
+        load_pipeline("load_raising")
+    assert isinstance(error.value.__cause__, ValueError)
+    assert error.value.hint.startswith("fix the line")

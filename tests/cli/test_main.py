@@ -6,6 +6,14 @@ import sys
 
 import pytest
 
+import streamkit as sk
+from streamkit.cli.command import _run
+from streamkit.cli.options import DEFAULT_CLUSTER
+from streamkit.cli.output import say_trace, with_tracebacks
+from streamkit.cli.run import Running, _child_command
+from streamkit.config import SEVERAL_WORKERS
+from streamkit.errors import Misconfigured, Misuse
+
 HELPS = [
     ([], ["run", "dev", "check", "graph", "topics", "offsets", "guide", "Exit codes"]),
     (
@@ -165,3 +173,61 @@ def test_dev_does_not_start_a_second_broker_where_one_is_set(workspace) -> None:
     done = workspace.run("dev")
     assert done.returncode == 1
     assert "unset STREAMKIT_BROKERS" in done.stderr
+
+
+def test_the_package_is_the_command_too(workspace) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "streamkit", "graph", workspace.target],
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert workspace.name in done.stdout
+
+
+def test_debug_shows_where_a_module_failed(workspace) -> None:
+    (workspace.folder / "failing.py").write_text("import json\njson.loads('{')\n")
+    assert "Traceback" not in workspace.run("graph", "failing").stderr
+    assert "decoder.py" in workspace.run("graph", "failing", "--debug").stderr
+
+
+def test_run_takes_the_port_of_the_metrics_and_gives_it_to_its_workers(workspace) -> None:
+    done = workspace.run("run", workspace.target, "--metrics-port", "70000")
+    assert "metrics_port is 70000; it must be a whole number between 1 and 65535" in done.stderr
+    words = _child_command("t", Running(metrics_port=9100), DEFAULT_CLUSTER, "table")
+    assert words[words.index("--metrics-port") + 1] == "9100"
+    told = workspace.run("run", "--help").stdout
+    assert "STREAMKIT_METRICS_PORT" in told
+    assert "STREAMKIT_COMMIT_INTERVAL_S" in told
+
+
+def test_several_workers_are_asked_for_where_one_is_looked_at_or_run() -> None:
+    with pytest.raises(Misuse) as error:
+        _run(["check", "x", "--workers", "2"])
+    assert error.value.hint == SEVERAL_WORKERS
+    pipeline = sk.pipeline("p")
+    pipeline.read(sk.topic("a", str)).write(sk.topic("b", str))
+    for function in (sk.run, sk.serve):
+        with pytest.raises(Misconfigured, match="workers is not a setting") as refused:
+            function(pipeline, workers=2)
+        assert refused.value.hint == SEVERAL_WORKERS
+
+
+def test_a_broker_for_people_says_where_other_commands_would_go(workspace) -> None:
+    done = workspace.run("dev")
+    assert done.returncode == 1
+    assert f"STREAMKIT_BROKERS is set to {workspace.brokers}, so other commands would go there" in done.stderr
+    assert "use --port" in done.stderr
+
+
+def test_debug_shows_an_error_that_was_returned(capsys) -> None:
+    with_tracebacks(debug=True)
+    try:
+        say_trace(ValueError("inner"))
+    finally:
+        with_tracebacks(debug=False)
+    say_trace(ValueError("other"))
+    assert capsys.readouterr().err == "ValueError: inner\n"

@@ -6,12 +6,12 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--to", "yesterday"), ('"yesterday" is no place in a topic', "earliest, latest, committed")),
-        (("--to", "12²"), ('"12²" is no place in a topic',)),
+        (("--to", "yesterday"), ('"yesterday" is not a place in a topic', "earliest, latest, committed")),
+        (("--to", "12²"), ('"12²" is not a place in a topic',)),
         (("--to", "latest", "--topic", "nope"), ('does not read topic "nope"', "it reads: {views}")),
         (("--accept-gap", "--to", "latest"), ("`--to latest` and `--accept-gap`", "leave one of them out")),
         (("--to", "latest", "--accept-gap", "--topic", "nope"), ("name two places",)),
-        ((), ("it is not said which offsets to go to", "--to PLACE or --accept-gap")),
+        ((), ("say where to: add either", "--to PLACE or --accept-gap")),
     ],
 )
 def test_a_word_without_meaning_is_named(workspace, words, told) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from streamkit.config import Settings
 from streamkit.errors import BrokerUnreachable, Bug, InvalidPipeline
@@ -106,10 +107,14 @@ async def test_a_worker_that_died_is_started_again(tmp_path: Path) -> None:
     processes = Processes(command(WAITS, tmp_path), 1, FAST)
     running = asyncio.create_task(processes.run())
     (first,) = await until(tmp_path, "pid-*", 1)
-    os.kill(int(first.rsplit("-", 1)[1]), signal.SIGKILL)
-    await until(tmp_path, "pid-*", 2)
+    with capture_logs() as logs:
+        os.kill(int(first.rsplit("-", 1)[1]), signal.SIGKILL)
+        await until(tmp_path, "pid-*", 2)
     processes.stop()
     assert await running == 0
+    assert [each["pid"] for each in logs if each["event"].startswith("worker died")] == [
+        int(first.rsplit("-", 1)[1])
+    ]
 
 
 async def test_a_worker_that_needs_a_person_ends_all(tmp_path: Path) -> None:

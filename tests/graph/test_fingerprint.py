@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import streamkit as sk
+from streamkit.errors import IncompatiblePlan
 from streamkit.graph.fingerprint import (
     Drop,
     _compare_stores,
@@ -19,8 +22,10 @@ from streamkit.graph.fingerprint import (
 from streamkit.graph.pipeline import Pipeline, pipeline
 from streamkit.graph.resolve import resolve
 from streamkit.operators.process import Context, Operator
+from streamkit.runtime.agree import require_compatible
 from streamkit.state.collection_views import map_of
 from streamkit.state.views import value
+from streamkit.task.identity import identify
 from tests.graph.shop import Click, by_number, by_page, clicks, counts, is_human, top_pages, unique
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -180,3 +185,36 @@ def test_what_is_given_up_is_named_where_and_only_where_it_must_be_allowed() -> 
         assert bool(given_up(old, described(new))) == bool(drops)
     assert given_up(old, described(counting(name="other"))) == ['store "count" of stage "shuffle"']
     assert given_up(old, described(renamed)) == ['store "count" of stage "shuffle"']
+
+
+def test_the_hint_says_nothing_else_than_the_detail() -> None:
+    """A sentence that says itself what to do is not followed by a hint to do something else."""
+    pipeline = sk.pipeline("p")
+    pipeline.read(sk.topic("a", str)).write(sk.topic("b", str))
+    ours = identify(pipeline.plan())
+    store = {"kind": "value", "type": "int", "version": 1}
+    stage = {"partitions": 1, "inputs": {}}
+    new = {**ours.description, "stages": {"s": stage | {"stores": {"n": {**store, "type": "str"}}}}}
+    plan = msgspec.structs.replace(ours, description=new)
+
+    def refused(*stores: str) -> IncompatiblePlan:
+        old = {**new, "stages": {"s": stage | {"stores": dict.fromkeys(stores, store)}}}
+        with pytest.raises(IncompatiblePlan) as error:
+            require_compatible(old, plan, allow_dropped=False)
+        return error.value
+
+    typed = refused("n")
+    assert "declare version=2 with an upcaster" in typed.detail
+    assert typed.hint == "do what the detail says, or start under a new pipeline name"
+    both = refused("n", "gone")
+    assert both.hint == (
+        "do what the detail says, or give the steps their former names and types back, "
+        "or start under a new pipeline name"
+    )
+    gone = msgspec.structs.replace(plan, description={**new, "stages": {"s": stage | {"stores": {}}}})
+    with pytest.raises(IncompatiblePlan) as error:
+        require_compatible(new, gone, allow_dropped=False)
+    assert error.value.hint == (
+        "give the steps their former names and types back, or start under a new pipeline name, "
+        "or give up for good what is named here: `streamkit run --allow-dropped-state`"
+    )

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.errors import InvalidPipeline
-from streamkit.model.duration import above_zero_ms, days, hours, milliseconds, minutes, seconds, to_ms
+from streamkit.model.duration import (
+    above_zero_ms,
+    days,
+    hours,
+    in_words,
+    milliseconds,
+    minutes,
+    seconds,
+    to_ms,
+)
 
 
 def test_a_duration_says_its_unit():
@@ -38,3 +47,18 @@ def test_a_length_is_above_zero(duration):
     assert above_zero_ms(milliseconds(1), of="the gap") == 1
     with pytest.raises(InvalidPipeline, match=r"the gap is .* must be above zero"):
         above_zero_ms(duration, of="the gap")
+
+
+@pytest.mark.parametrize(
+    ("duration", "words"),
+    [
+        (timedelta(seconds=10), "10 s"),
+        (timedelta(minutes=90), "90 min"),
+        (timedelta(hours=48), "2 d"),
+        (timedelta(milliseconds=1500), "1.5 s"),
+        (timedelta(milliseconds=20), "20 ms"),
+        (timedelta(), "0 ms"),
+    ],
+)
+def test_a_duration_is_told_with_its_unit(duration, words):
+    assert in_words(duration) == words

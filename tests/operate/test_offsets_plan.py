@@ -124,7 +124,7 @@ async def test_a_missing_topic_is_told(plan: Plan) -> None:
 
 
 async def test_what_is_no_place_is_misuse(log: MemoryLog, plan: Plan) -> None:
-    with pytest.raises(Misuse, match="no place"):
+    with pytest.raises(Misuse, match="not a place"):
         await plan_reset(plan, log.admin(), "yesterday", None)
 
 

@@ -1,19 +1,24 @@
 """Topic files against a cluster: what is planned, what is done, what is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+import streamkit as sk
 from streamkit.cli.topics_view import applied_lines, failure, plan_lines
-from streamkit.errors import Misconfigured
+from streamkit.errors import Misconfigured, StreamkitError
 from streamkit.kafka.ports import Admin, MemberOptions, StageTasks
 from streamkit.model.ids import TopicPartition
 from streamkit.model.topic_file import DeclaredTopic, parse_topic, read_topic_files
-from streamkit.model.topic_shape import TopicSpec
+from streamkit.model.topic_shape import TopicInfo, TopicSpec
 from streamkit.operate.topics_list import TopicsTotal, count_all, describe_topic, list_all
 from streamkit.operate.topics_plan import TopicsPlan, apply_plan, plan_topics, refusal
 from streamkit.operate.topics_readers import Readers
+from streamkit.runtime.prepare import inspect
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 
 
@@ -177,7 +182,7 @@ def test_a_file_is_named_by_itself_unless_it_says_otherwise(tmp_path: Path) -> N
             "replication is 0; it must be a whole number between 1 and 32767",
         ),
         ("partitions = 1\nowner = 3", "owner is 3; it must be text"),
-        ("broker = 'a'", "broker is no key of a topic file"),
+        ("broker = 'a'", "broker is not a key of a topic file"),
         ("partitions = 1\nname = 'a b'", "cannot be the name"),
         ("partitions =", "TOML"),
         ("partitions = 1\nconfig = 3", "config is 3; it must be a table"),
@@ -198,7 +203,7 @@ def test_a_file_that_makes_no_sense_is_told_with_its_path(tmp_path: Path, conten
 def test_a_key_that_is_none_is_told_with_the_closest(key: str, meant: str) -> None:
     with pytest.raises(Misconfigured) as error:
         parse_topic(f"partitions = 1\n{key} = 3", "topics/a.toml")
-    assert error.value.problem == f"{key} is no key of a topic file"
+    assert error.value.problem == f"{key} is not a key of a topic file"
     assert error.value.hint == f"did you mean {meant}?"
 
 
@@ -263,3 +268,64 @@ async def test_what_was_done_before_a_failure_is_told_and_the_same_plan_does_the
     admin.create = create  # type: ignore[method-assign]
     again = await apply_plan(await plan(admin, *topics), admin)
     assert (again.done, again.error) == (["create b", "create c"], None)
+
+
+class Talkative:
+    """A broker that lists the keys of a topic's configuration, as Kafka does; the in-memory one has a few."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, name)
+
+    async def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        listed = {f"key.{number}": "1" for number in range(30)} | {"retention.ms": "1"}
+        found = await self._admin.describe(topics)
+        return {name: msgspec.structs.replace(each, effective=listed) for name, each in found.items()}
+
+
+async def test_a_config_key_that_kafka_does_not_know_is_refused_by_the_plan(admin: Admin) -> None:
+    topic = declare("a", 'partitions = 1\n[config]\n"retenton.ms" = 1')
+    unknown = await plan(Talkative(admin), topic)
+    assert (unknown.refused, unknown.unchecked) == ([], ["retenton.ms"])  # there is no topic to compare with
+    await admin.create([TopicSpec("other", 1)])
+    (refused,) = (await plan(Talkative(admin), topic)).refused
+    assert refused.problem == 'has the config key "retenton.ms", which Kafka does not know'
+    assert refused.hint == "did you mean retention.ms?"
+    assert (await plan(Talkative(admin), declare("a", "partitions = 1"))).unchecked == []
+
+
+def test_topic_files_of_other_tools_are_told(tmp_path: Path) -> None:
+    (tmp_path / "clicks.yaml").write_text("partitions: 1")
+    with capture_logs() as logs:
+        assert read_topic_files(tmp_path) == []
+    assert [(each["file"], each["hint"]) for each in logs] == [
+        (str(tmp_path / "clicks.yaml"), "rename it to clicks.toml")
+    ]
+
+
+async def test_a_topic_that_is_missing_is_compared_with_those_that_are_there(admin: Admin) -> None:
+    await admin.create([TopicSpec("checked", 1)])
+    with pytest.raises(Misconfigured) as error:
+        await describe_topic("cheked", None, admin)
+    assert error.value.hint.startswith('did you mean "checked"? or ')
+    pipeline = sk.pipeline("p")
+    pipeline.read(sk.topic("cheked", str)).write(sk.topic("zzz", str))
+    found = {each.what: each.hint for each in (await inspect(pipeline.plan(), admin)).findings}
+    assert found['topic "cheked" does not exist'].startswith('did you mean "checked"? or declare it')
+    assert found['topic "zzz" does not exist'].startswith("declare it")
+
+
+async def test_what_failed_is_handed_out_for_whoever_shows_tracebacks(admin: Admin) -> None:
+    told: list[StreamkitError] = []
+    planned = await plan(admin, declare("a", "partitions = 1"))
+    broken = Talkative(admin)
+
+    async def create(_: object) -> None:
+        raise Misconfigured("no")
+
+    broken.create = create
+    applied = await apply_plan(planned, broken, told.append)
+    assert [each.problem for each in told] == ["no"]
+    assert applied.failed == "create a"

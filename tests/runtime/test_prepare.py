@@ -161,7 +161,7 @@ async def test_another_worker_that_was_quicker_while_the_source_grew_once_more_i
     async def somebody_is_quicker(topic, partitions):
         await add(topic, partitions)
         await add("views", 7)
-        raise Misconfigured("a topic can not have this number of partitions", where=topic)
+        raise Misconfigured("a topic cannot have this number of partitions", where=topic)
 
     monkeypatch.setattr(prepare_module, "HEARD_S", 0.01)
     monkeypatch.setattr(admin, "add_partitions", somebody_is_quicker)

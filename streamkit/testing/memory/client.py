@@ -87,7 +87,7 @@ def judge(refused: Refused) -> StreamkitError:
         case ErrorCode.NON_EMPTY_GROUP:
             problem = "the group has members"
         case ErrorCode.INVALID_PARTITIONS:
-            problem = "a topic can not have this number of partitions"
+            problem = "a topic cannot have this number of partitions"
         case _:
             problem = f"the broker answered {refused.code.name}"
     return Misconfigured(problem, where=refused.where)
