@@ -14,22 +14,19 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 import structlog
 
 from streamkit.codec.values import key_codec, value_codec
-from streamkit.config import Settings
 from streamkit.errors import Misconfigured
 from streamkit.graph.pipeline import Pipeline
 from streamkit.kafka.ports import WriterOptions
 from streamkit.model.commit import Commit, Guarantee, Member, OutBatch
-from streamkit.model.event_time import as_milliseconds
 from streamkit.model.ids import TopicPartition
 from streamkit.model.keys import kafka_partition
-from streamkit.model.records import Headers
 from streamkit.model.topic import Topic
 from streamkit.model.topic_shape import TopicSpec
 from streamkit.operate.time_report import TaskTime, explain
@@ -40,11 +37,21 @@ from streamkit.runtime.persist import Storage
 from streamkit.runtime.pulse import BEAT_S, is_at_rest
 from streamkit.state.budget import MemoryBudget
 from streamkit.task.task import Task
+from streamkit.testing.given import (
+    GivenHeaders,
+    headers_of,
+    key_bytes,
+    milliseconds_of,
+    seconds_of,
+    settings_of,
+    value_bytes,
+    whole_number,
+)
 from streamkit.testing.harness_worker import HarnessWorker
+from streamkit.testing.left_open import left_open
 from streamkit.testing.memory import MemoryBroker, MemoryLog
 from streamkit.testing.names import (
     name_of,
-    require_not_negative,
     require_plan,
     require_source,
     require_topic,
@@ -79,11 +86,13 @@ class Harness:
     ) -> None:
         """`start` is the processing time at which it begins: milliseconds, or a datetime with a time zone."""
         self._plan = require_plan(pipeline)
+        whole_number("the number of workers", workers, least=0)
+        whole_number("the number of partitions, one for all topics,", partitions, least=1)
         configs = topic_configs or {}
         for topic in configs:
             require_topic(self._plan, topic)
+        self._settings = settings_of(settings)
         self._is_quiet = _keep_quiet()
-        self._settings = Settings(store="memory", **settings)
         bytes_max = self._settings.memory_bytes
         self._budget = MemoryBudget() if bytes_max is None else MemoryBudget(bytes_max)
         self._loop = VirtualLoop(seed)
@@ -98,6 +107,7 @@ class Harness:
         self._writer = self._log.writer(WriterOptions("harness", Guarantee.AT_LEAST_ONCE))
         self._do(self._writer.open())
         self.workers: list[HarnessWorker] = []
+        left_open.add(self)
         try:
             self.scale(workers)
         except BaseException:
@@ -122,6 +132,9 @@ class Harness:
 
     def close(self) -> None:
         """Stop everything; called at the end of a `with` block."""
+        left_open.discard(self)
+        if self._loop.is_closed():
+            return
         for worker in self.workers:
             self._kill(worker)
         left = asyncio.all_tasks(self._loop)
@@ -140,15 +153,14 @@ class Harness:
         topic: Topic[V],
         *values: V,
         key: Any = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
+        timestamp: int | datetime | None = None,
+        headers: GivenHeaders | None = None,
     ) -> None:
-        """Write records to a source topic, all with this key and these headers: [("traceparent", b"00-...")]."""
+        """Write records to a source topic, all with this key and these headers: {"traceparent": b"00-..."}."""
         require_source(self._plan, name_of(topic))
-        encode = value_codec(topic.value_type).encode
-        key_bytes = None if key is None else key_codec(topic.key_type).encode(key)
-        for value in values:
-            self.send_bytes(topic, encode(value), key=key_bytes, timestamp=timestamp, headers=headers)
+        key_, pairs = key_bytes(topic, key), headers_of(headers)
+        for data in [value_bytes(topic, value) for value in values]:
+            self.send_bytes(topic, data, key=key_, timestamp=timestamp, headers=pairs)
 
     def send_bytes(
         self,
@@ -156,8 +168,8 @@ class Harness:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
+        timestamp: int | datetime | None = None,
+        headers: GivenHeaders | None = None,
     ) -> None:
         """Write one record as it is, for instance one that cannot be decoded."""
         topic = topic if isinstance(topic, str) else name_of(topic)
@@ -165,7 +177,8 @@ class Harness:
         self._sent += 1  # two records of one moment still have an order
         now = self._now_ms() + self._sent % 1000
         batch = self._writer.batch()
-        batch.append(0, now if timestamp is None else timestamp, key, value, headers or [])
+        at = now if timestamp is None else milliseconds_of("a timestamp", timestamp)
+        batch.append(0, at, key, value, headers_of(headers))
         partition = (
             0 if key is None else kafka_partition(key, self._do(self._log.admin().partitions([topic]))[topic])
         )
@@ -197,16 +210,20 @@ class Harness:
         """Let the pipeline work until everything that was sent is processed and committed."""
         self._do(self._until(self._is_idle))
 
-    def advance(self, seconds: float = 0.0, *, event_time: Mapping[Topic[Any], int] | None = None) -> None:
+    def advance(
+        self,
+        seconds: float | timedelta = 0.0,
+        *,
+        event_time: Mapping[Topic[Any], int | datetime] | None = None,
+    ) -> None:
         """Let processing time pass; and promise that of these source topics nothing as old (ms) or older will come.
 
         With `event_time` the pipeline then works until it has come to rest, as in `run`.
         """
-        require_not_negative("the time that passes", seconds)
-        self._do(asyncio.sleep(seconds))
+        self._do(asyncio.sleep(seconds_of(seconds)))
         if event_time is None:
             return
-        promises = {name_of(topic): to for topic, to in event_time.items()}
+        promises = {name_of(topic): milliseconds_of("event time", to) for topic, to in event_time.items()}
         for topic in promises:
             require_source(self._plan, topic)
         for task in self._running():
@@ -249,7 +266,7 @@ class Harness:
 
     def scale(self, workers: int) -> None:
         """Have this many workers: the last ones stop cleanly, or new ones join."""
-        require_not_negative("the number of workers", workers)
+        whole_number("the number of workers", workers, least=0)
         while len(self.workers) > workers:
             self._do(_stop(self.workers.pop()))
         while len(self.workers) < workers:
@@ -334,6 +351,7 @@ class Harness:
 
     def _running(self) -> list[Task]:
         """The tasks of all workers that are processing."""
+        self._require_open()
         loops = [worker.loop for worker in self.workers if worker.loop is not None]
         return [task for loop in loops for task in loop.roster.running()]
 
@@ -341,14 +359,21 @@ class Harness:
         """Processing time: the virtual clock, from the start on."""
         return self._start_ms + int(self._loop.time() * 1000)
 
+    def _require_open(self) -> None:
+        if self._loop.is_closed():
+            raise Misconfigured(
+                "the harness has ended with its `with` block", hint="read and look inside the block"
+            )
+
     def _do(self, work: Awaitable[R]) -> R:
+        if self._loop.is_closed() and isinstance(work, Coroutine):
+            work.close()  # nobody will run it
+        self._require_open()
         return self._loop.run_until_complete(work)
 
 
 def _milliseconds(start: int | datetime | None) -> int:
-    if start is None:
-        return int(time.time() * 1000)
-    return start if isinstance(start, int) else as_milliseconds(start)
+    return int(time.time() * 1000) if start is None else milliseconds_of("the start", start)
 
 
 def _keep_quiet() -> bool:

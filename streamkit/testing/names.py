@@ -49,16 +49,6 @@ def require_worker(workers: Sized, number: int) -> None:
         )
 
 
-def require_not_negative(what: str, number: float) -> None:
-    """Refuse less than nothing.
-
-    Raises:
-        Misconfigured: it is.
-    """
-    if number < 0:
-        raise Misconfigured(f"{what} cannot be {number}", hint="give 0 or more")
-
-
 def require_source(plan: Plan, topic: str) -> None:
     """Refuse to send to, or to promise time for, what the pipeline does not read.
 

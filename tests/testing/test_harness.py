@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 
@@ -122,3 +124,113 @@ def test_bytes_are_sent_to_a_topic_or_to_its_name():
         harness.send_bytes("views", b'{"page":"a"}', key=b"k")
         harness.run()
         assert len(harness.read(COUNTS)) == 2
+
+
+NUMBERED = sk.topic("numbered", int, key=int)
+MAYBE = sk.topic("maybe", str | None)
+
+
+def several() -> sk.Pipeline:
+    pipeline = sk.pipeline("several")
+    pipeline.read(VIEWS).write(sk.topic("views-out", View))
+    pipeline.read(NUMBERED).write(sk.topic("numbered-out", int))
+    pipeline.read(MAYBE).write(sk.topic("maybe-out", str | None))
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    ("send", "problem", "hint"),
+    [
+        (lambda h: h.send(VIEWS, View("a"), key=5), "has keys of type str, and the key is 5", "key=int"),
+        (lambda h: h.send(NUMBERED, 1, key="a"), "has keys of type int, and the key is 'a'", "key=str"),
+        (lambda h: h.send(VIEWS, {"page": "a"}), "has values of type View, and the value is", "send_bytes"),
+        (lambda h: h.send(VIEWS, None), "and the value is None", "send_bytes"),
+        (lambda h: h.send(NUMBERED, "1"), "has values of type int, and the value is '1'", "send_bytes"),
+        (lambda h: h.send(VIEWS, View("a"), timestamp="now"), "and not 'now'", "tzinfo=UTC"),
+        (
+            lambda h: h.send(VIEWS, View("a"), timestamp=datetime(2026, 1, 1)),  # noqa: DTZ001 - refused for it
+            "and not a datetime without a time zone",
+            "tzinfo=UTC",
+        ),
+        (lambda h: h.send(VIEWS, View("a"), headers={"t": "x"}), 'header "t" is text', "write b'x'"),
+        (lambda h: h.send_bytes(VIEWS, b"", headers=[("t", "x")]), 'header "t" is text', "write b'x'"),
+        (lambda h: h.send(VIEWS, View("a"), headers={"t": 1}), 'header "t" is 1', "b'...'"),
+        (lambda h: h.send(VIEWS, View("a"), headers=["t"]), "a name and its bytes, and not 't'", "pairs"),
+        (lambda h: h.advance("5"), "a number of seconds, and not '5'", "sk.minutes(1)"),
+        (lambda h: h.advance(event_time={VIEWS: "5"}), "event time is a number of milliseconds", "tzinfo"),
+        (lambda h: h.scale("2"), "the number of workers is a whole number, and not '2'", "0 or more"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_at_once(send, problem, hint):
+    with Harness(several()) as harness:
+        with pytest.raises(Misconfigured) as refused:
+            send(harness)
+        assert problem in refused.value.problem
+        assert hint in refused.value.hint
+        harness.run()
+        assert harness.records(sk.topic("views-out", View)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"workers": "2"}, "the number of workers is a whole number, and not '2'"),
+        ({"partitions": 0}, "the number of partitions, one for all topics, cannot be 0"),
+        ({"partitions": {"views": 2}}, "the number of partitions, one for all topics, is a whole number"),
+        ({"commit_interval_s": "soon"}, 'commit_interval_s is "soon"; it must be a number of seconds'),
+        ({"comit_interval_s": 1}, "comit_interval_s is not a setting"),
+    ],
+)
+def test_a_harness_that_cannot_be_is_refused(given, problem):
+    with pytest.raises(Misconfigured) as refused:
+        Harness(counting(), **given)
+    assert problem in refused.value.problem
+    if "comit_interval_s" in given:
+        assert refused.value.hint == "did you mean commit_interval_s?"
+
+
+def test_headers_moments_and_durations_are_given_in_any_form():
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    with Harness(several(), start=at) as harness:
+        for headers in ({"t": b"x"}, [("t", b"x")], (("t", b"x"),)):
+            harness.send(VIEWS, View("a"), timestamp=at, headers=headers)
+        harness.send(MAYBE, None, "a")
+        before = harness.now_ms
+        harness.advance(sk.minutes(1), event_time={VIEWS: at})
+        assert harness.now_ms - before >= 60_000
+        found = harness.records(sk.topic("views-out", View))
+        assert [each.timestamp for each in found] == [1_767_225_600_000] * 3
+        assert sorted(harness.read(sk.topic("maybe-out", str | None)), key=str) == [None, "a"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda harness: harness.send(VIEWS, View("a")),
+        lambda harness: harness.read(COUNTS),
+        lambda harness: harness.run(),
+        lambda harness: harness.watermarks(),
+    ],
+)
+def test_a_harness_that_has_ended_says_so(ask):
+    with Harness(counting()) as harness:
+        pass
+    with pytest.raises(Misconfigured, match="has ended with its `with` block"):
+        ask(harness)
+    harness.close()  # once more is nothing
+
+
+def test_a_harness_that_nobody_closes_says_so_in_one_line(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gc, streamkit as sk\n"
+        "from streamkit.testing import Harness\n"
+        'pipeline = sk.pipeline("p")\n'
+        'pipeline.read(sk.topic("a", str)).write(sk.topic("b", str))\n'
+        "harness = Harness(pipeline)\n"
+        "del harness\n"
+        "gc.collect()\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stderr == "a Harness was not closed: use it in a `with` block, or call close()\n"
