@@ -295,7 +295,8 @@ class ProcessStep(msgspec.Struct, frozen=True):
         current = CurrentKey()
         declared = self.processor.declarations()
         views = {
-            name: declared[name].bind(scope.cells(spec), current) for name, spec in self._specs().items()
+            name: declared[name]._bind(scope.cells(spec), current)  # noqa: SLF001 - for the runtime alone
+            for name, spec in self._specs().items()
         }
         keys, sides = DecodedKeys(self.key_type, self.name), listeners(self.sides, outputs)
         ctx: Context[Any, Any] = Context(scope.partition, current, keys, outputs[MAIN], sides, scope.origin)
@@ -339,7 +340,10 @@ class ProcessStep(msgspec.Struct, frozen=True):
         }
 
     def _specs(self) -> dict[str, StoreSpec]:
-        return {name: each.spec(self.name, name) for name, each in self.processor.declarations().items()}
+        return {
+            name: each._spec(self.name, name)  # noqa: SLF001 - for the runtime alone
+            for name, each in self.processor.declarations().items()
+        }
 
 
 def emitted_type(operator: Operator[Any, Any, Any]) -> Any:

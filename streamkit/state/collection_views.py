@@ -23,7 +23,7 @@ class MapState(Declaration, Generic[K, V]):
 
     _cells: MapCells
 
-    def bind(self, cells: MapCells, current: CurrentKey) -> "MapState[K, V]":
+    def _bind(self, cells: MapCells, current: CurrentKey) -> "MapState[K, V]":
         """This state in one task: the map of whatever key `current` holds when it is used."""
         bound: MapState[K, V] = MapState(self._draft)
         bound._current = current
@@ -99,7 +99,7 @@ class ListState(Declaration, Generic[V]):
 
     _cells: ListCells
 
-    def bind(self, cells: ListCells, current: CurrentKey) -> "ListState[V]":
+    def _bind(self, cells: ListCells, current: CurrentKey) -> "ListState[V]":
         """This state in one task: the list of whatever key `current` holds when it is used."""
         bound: ListState[V] = ListState(self._draft)
         bound._current = current

@@ -57,7 +57,7 @@ class Declaration:
         self._draft = draft
         self._current = CurrentKey()
 
-    def spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
+    def _spec(self, owner_step_name: str, attribute_name: str) -> StoreSpec:
         """The store of this state, named by the user or else for the step and the attribute that hold it.
 
         Raises:
@@ -68,7 +68,7 @@ class Declaration:
         ValueFormat(spec)  # for its checks, at the place that the user can correct
         return spec
 
-    def bind(self, cells: Any, current: CurrentKey) -> Any:
+    def _bind(self, cells: Any, current: CurrentKey) -> Any:
         """This state in one task: that of whatever key `current` holds when it is used."""
         raise Bug(f"a {type(self).__name__} is no state", detail=f"cells {cells!r}, key {current!r}")
 
@@ -89,7 +89,7 @@ class ValueState(Declaration, Generic[V]):
         super().__init__(draft)
         self._default = default
 
-    def bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
+    def _bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
         """This state in one task: the value of whatever key `current` holds when it is used."""
         bound = ValueState(self._draft, self._default)
         bound._current = current

@@ -145,7 +145,10 @@ class WindowDefinition(msgspec.Struct, frozen=True, kw_only=True):
         """What the process declares, by attribute."""
         if self.process is None:
             return {}
-        return {name: each.spec(self.name, name) for name, each in declarations(self.process).items()}
+        return {
+            name: each._spec(self.name, name)  # noqa: SLF001 - for the runtime alone
+            for name, each in declarations(self.process).items()
+        }
 
 
 def windowing(

@@ -44,7 +44,7 @@ class Process:
             cells = scope.cells(spec)
             if isinstance(declared[name], WindowValue):
                 self._window_cells.append(cells)
-            hold(self._own, name, declared[name].bind(cells, self._current))
+            hold(self._own, name, declared[name]._bind(cells, self._current))  # noqa: SLF001 - for the runtime alone
 
     def run(self, key: bytes, window: Window, elements: list[Any], timestamp: int) -> None:
         """The window fires."""

@@ -127,14 +127,14 @@ class CurrentWindow(CurrentKey):
 class WindowValue(ValueState[V]):
     """One value for the key and the window in hand."""
 
-    def bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
+    def _bind(self, cells: ValueCells, current: CurrentKey) -> "ValueState[V]":
         """This state in one task: the value of whatever key and window `current` holds when it is used."""
         if not isinstance(current, CurrentWindow):
             raise InvalidPipeline(
                 "window_value() was declared where there is no window",
                 hint="declare it in a WindowProcess, or keep it by key: value(...) instead of window_value(...)",
             )
-        return super().bind(cells, current.pair)
+        return super()._bind(cells, current.pair)
 
 
 @overload

@@ -29,7 +29,7 @@ class Bound:
 
     def __init__(self) -> None:
         declared = {name: each for name, each in vars(Visits).items() if isinstance(each, Declaration)}
-        specs = {name: each.spec("visits", name) for name, each in declared.items()}
+        specs = {name: each._spec("visits", name) for name, each in declared.items()}
         self.state = TaskState(MemoryStores().open("t"), list(specs.values()))
         self.current = CurrentKey()
         self.count: ValueState[int] = self.bind(declared, specs, "count")
@@ -41,7 +41,7 @@ class Bound:
         self.pages: ListState[str] = self.bind(declared, specs, "pages")
 
     def bind(self, declared: dict[str, Declaration], specs: dict[str, Any], name: str) -> Any:
-        return declared[name].bind(self.state.cells(specs[name]), self.current)
+        return declared[name]._bind(self.state.cells(specs[name]), self.current)
 
     def commit(self) -> None:
         self.state.committed(self.state.freeze(), self.state.changelog_offset + 1)
@@ -72,12 +72,12 @@ def test_types_are_inferred() -> None:
 
 
 def test_a_store_is_named_for_its_step_and_attribute_unless_it_has_a_name() -> None:
-    assert Visits.count.spec("visits", "count").name == "visits.count"
-    assert value(int, name="kept").spec("visits", "count").name == "kept"
-    spec = map_of(str, int, version=2, upcasters={1: int}).spec("visits", "by")
+    assert Visits.count._spec("visits", "count").name == "visits.count"
+    assert value(int, name="kept")._spec("visits", "count").name == "kept"
+    spec = map_of(str, int, version=2, upcasters={1: int})._spec("visits", "by")
     assert (spec.kind, spec.map_key_type, spec.value_type, spec.version) == ("map", str, int, 2)
     assert spec.upcasters == {1: int}
-    spec = list_of(str, name="kept", version=2, upcasters={1: str}).spec("visits", "by")
+    spec = list_of(str, name="kept", version=2, upcasters={1: str})._spec("visits", "by")
     assert (spec.name, spec.kind, spec.value_type, spec.version) == ("kept", "list", str, 2)
 
 
@@ -266,4 +266,9 @@ def test_a_default_of_another_type_is_refused() -> None:
 
 def test_a_type_that_cannot_be_stored_is_refused_by_name() -> None:
     with pytest.raises(InvalidPipeline, match=r'store "visits\.bad"'):
-        value(CurrentKey).spec("visits", "bad")
+        value(CurrentKey)._spec("visits", "bad")
+
+
+@pytest.mark.parametrize("view", [value(int), map_of(str, int), list_of(str)])
+def test_help_shows_what_a_user_calls(view: Declaration) -> None:
+    assert not {"bind", "spec"} & set(dir(view))
