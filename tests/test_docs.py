@@ -258,3 +258,17 @@ def test_every_file_has_its_place_in_the_list_of_its_package(package: str) -> No
     listed = re.findall(r"^\w[\w ]*? {2,}(.+)$", described, re.MULTILINE)
     files = [each.stem for each in folder.glob("*.py") if each.stem != "__init__"]
     assert sorted(name for line in listed for name in line.split()) == sorted(files)
+
+
+def test_the_last_three_are_the_last_three() -> None:
+    names: dict[str, Any] = {"__name__": "document"}
+    for number, block in enumerate(BLOCK.findall(GUIDES["state"]), 1):
+        exec(compile(block, f"state, Python block {number}", "exec"), names)
+    out = sk.topic("last-three", str)
+    pipeline = sk.pipeline("last-three")
+    read = pipeline.read(names["clicks"]).key_by(lambda click: click.user, key_type=str)
+    read.process(names["LastThree"]()).write(out)
+    with Harness(pipeline, partitions=1) as harness:
+        harness.send(names["clicks"], *(names["Click"]("ann", page) for page in "abcd"))
+        harness.run()
+        assert harness.read(out) == ["a", "a b", "a b c", "b c d"]
