@@ -43,6 +43,12 @@ def test_topics_from_plan_to_refusal(make_workspace, kafka_broker: Broker) -> No
     described = json.loads(space.run("topics", "describe", space.counts, "-o", "json").stdout)
     assert len(described["partitions"]) == 2  # nothing at all was changed
 
+    space.declare(space.counts, "partitions = 2\n[config]\nretenton.ms = 60000")
+    unknown = space.run("topics", "plan")
+    assert unknown.returncode == 1
+    assert 'has the config key "retenton.ms", which Kafka does not know' in unknown.stdout
+    assert "hint: did you mean retention.ms?" in unknown.stdout
+
     listed = json.loads(space.run("topics", "list", "--output", "json").stdout)["topics"]
     assert {"topic": space.views, "owner": ""}.items() <= {each["topic"]: each for each in listed}[
         space.views
