@@ -70,7 +70,8 @@ async def retention_ms(brokers: str, topic: str) -> str:
 def dev(workspace, *options: str) -> Iterator[tuple[dict[str, Any], "subprocess.Popen[str]"]]:
     """The command on a local JVM, when it has said all; ended in good order unless the block ends it."""
     environment = workspace.environment(STREAMKIT_KAFKA_IMAGE="")
-    del environment["STREAMKIT_BROKERS"]
+    if "--port" not in options:  # who names a port is not kept from it by the address of another broker
+        del environment["STREAMKIT_BROKERS"]
     with subprocess.Popen(
         [workspace.command, "dev", "--output", "json", *options],
         cwd=workspace.folder,
