@@ -91,7 +91,7 @@ def above_zero_ms(duration: timedelta, *, of: str) -> int:
     return length
 
 
-def in_words(length_ms: int) -> str:
+def about(length_ms: int) -> str:
     """About how long, in the largest unit of which there are two or more: `3 days`, `90 minutes`, `1500 ms`."""
     for unit, unit_ms in _UNITS_MS.items():
         if length_ms >= 2 * unit_ms:

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from streamkit.errors import DecodeError
 from streamkit.graph.stage import Input
-from streamkit.model.duration import in_words
+from streamkit.model.duration import about
 from streamkit.model.event_time import Clock, as_milliseconds, in_date
 from streamkit.model.records import LogRecord
 from streamkit.operators.step import Statements
@@ -119,7 +119,7 @@ def _insane(timestamp: int, latest: int) -> DecodeError:
     problem = (
         f"the event time {timestamp} is before 1970"
         if timestamp < 0
-        else f"the event time {timestamp} ({in_date(timestamp)}) is {ahead_ms} ms ({in_words(ahead_ms)}) further in the"
+        else f"the event time {timestamp} ({in_date(timestamp)}) is {ahead_ms} ms ({about(ahead_ms)}) further in the"
         " future than is allowed"
     )
     return DecodeError(

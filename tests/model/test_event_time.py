@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import streamkit as sk
 from streamkit.errors import InvalidPipeline
-from streamkit.model.duration import in_words, milliseconds, minutes, seconds
+from streamkit.model.duration import about, milliseconds, minutes, seconds
 from streamkit.model.event_time import (
     Clock,
     TimeRule,
@@ -130,4 +130,4 @@ def test_a_time_and_a_length_are_shown_to_people():
     assert in_date(1_767_225_600_000) == "2026-01-01 00:00:00 UTC"
     assert "microseconds" in in_date(1_767_225_600_000_000)
     lengths = {1_999: "1999 ms", 2_500: "2 seconds", 90 * 60_000: "90 minutes", 3 * 86_400_000: "3 days"}
-    assert {length: in_words(length) for length in lengths} == lengths
+    assert {length: about(length) for length in lengths} == lengths
