@@ -165,7 +165,7 @@ def _require_one_place(place: ResetTarget) -> None:
         )
     if place.to is None and not place.accept_gap:
         choice = "--to PLACE" if place.drop_state else "either --to PLACE or --accept-gap"
-        raise Misuse("say where to go on", hint=f"say where to: add {choice}")
+        raise Misuse("no place is given to go on from", hint=f"add {choice}, for example --to earliest")
 
 
 async def _plan(plan: Plan, log: Log, place: ResetTarget) -> ResetPlan:

@@ -11,7 +11,7 @@ import pytest
         (("--to", "latest", "--topic", "nope"), ('does not read topic "nope"', "it reads: {views}")),
         (("--accept-gap", "--to", "latest"), ("`--to latest` and `--accept-gap`", "leave one of them out")),
         (("--to", "latest", "--accept-gap", "--topic", "nope"), ("name two places",)),
-        ((), ("say where to: add either", "--to PLACE or --accept-gap")),
+        ((), ("no place is given", "--to PLACE or --accept-gap")),
     ],
 )
 def test_a_word_without_meaning_is_named(workspace, words, told) -> None:
