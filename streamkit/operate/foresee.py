@@ -35,7 +35,7 @@ from streamkit.runtime.declined import STRANDED_HINT, is_newcomer
 from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.group_preview import group_of
 from streamkit.runtime.last_commits import find_last, find_last_commit
-from streamkit.runtime.lost import PENDING_S
+from streamkit.runtime.lost_state import PENDING_S
 from streamkit.runtime.prepare import POSITIONS_S, Prepared
 from streamkit.state.keys import PLAN_KEY
 from streamkit.task.clock_state import CLOCK, decode_clock, open_clock

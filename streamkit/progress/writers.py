@@ -1,7 +1,7 @@
 """Writers: how many tasks may speak in each shuffle, as far as is known.
 
 A worker may hear of a task before its own plan knows of it, because a source has grown. So a channel with a greater number is
-waited for at once, while the cluster is asked (`runtime/strangers.py`). If no task has that number, it is not believed
+waited for at once, while the cluster is asked (`runtime/unknown_channels.py`). If no task has that number, it is not believed
 any more: a channel that never speaks again would hold event time for ever.
 """
 

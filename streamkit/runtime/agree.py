@@ -13,7 +13,7 @@ from streamkit.errors import IncompatiblePlan, LogGap, Misconfigured, PositionsM
 from streamkit.graph.fingerprint import Advised, Description, compare, dropped_stores
 from streamkit.model.commit import Guarantee
 from streamkit.model.ids import Position, TopicPartition
-from streamkit.runtime.lost import has_committed, records_lost, state_lost
+from streamkit.runtime.lost_state import has_committed, records_lost, state_lost
 from streamkit.state.changelog import CommitRecord
 from streamkit.task.identity import PlanIdentity
 

@@ -12,11 +12,11 @@ from streamkit.model.commit import Guarantee
 from streamkit.runtime.assign import stages_of
 from streamkit.runtime.early import require_welcome
 from streamkit.runtime.loop import WorkerLoop
-from streamkit.runtime.losses import Losses, Notebook
 from streamkit.runtime.parts import Parts, wall_clock_ms
 from streamkit.runtime.persist import Storage
 from streamkit.runtime.prepare import Prepared, prepare
 from streamkit.runtime.retries import Backoff, retried
+from streamkit.runtime.stuck_records import Notebook, StuckRecords
 from streamkit.runtime.writer_names import Memory, WriterNames
 
 
@@ -92,6 +92,6 @@ async def assemble(
             partition_counts=prepared.partition_counts,
             limits=prepared.limits,
             now_ms=now_ms,
-            losses=Losses(identity, plan.on_error, now_ms),
+            losses=StuckRecords(identity, plan.on_error, now_ms),
         )
     )

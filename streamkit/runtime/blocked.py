@@ -12,7 +12,7 @@ import structlog
 
 from streamkit.kafka.ports import Admin
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.looks import Look
+from streamkit.runtime.periodic_checks import PeriodicCheck
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class BlockedOutputs:
         self._sweep = sweep
         self._patience_s = transaction_timeout_s + GRACE_S
         self._held: dict[TopicPartition, Blockage] = {}
-        self._look = Look("blocked outputs", first_after_s=LOOK_S)
+        self._check = PeriodicCheck("blocked outputs", first_after_s=LOOK_S)
 
     @property
     def count(self) -> int:
@@ -56,17 +56,17 @@ class BlockedOutputs:
         return sum(1 for held in list(self._held.values()) if held.say_at_s > held.since_s + self._patience_s)
 
     def follow(self, now_s: float) -> None:
-        """Look, if it is time to; called by the loop.
+        """Check, if it is time to; called by the loop.
 
         Raises:
             Bug: that fails again and again, for a reason that nobody expected.
         """
-        if self._look.is_due(now_s):
-            self._look.begin(self.look(now_s), now_s, LOOK_S)
+        if self._check.is_due(now_s):
+            self._check.begin(self.look(now_s), now_s, LOOK_S)
 
     async def stop(self) -> None:
         """End what is under way."""
-        await self._look.stop()
+        await self._check.stop()
 
     async def look(self, now_s: float) -> None:
         """Compare the ends; say what has been held for too long, and try to end it."""

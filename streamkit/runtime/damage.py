@@ -16,7 +16,7 @@ import structlog
 
 from streamkit.errors import Misconfigured, StateCorrupt
 from streamkit.model.ids import TaskId
-from streamkit.runtime.lost import BEGIN_ANEW
+from streamkit.runtime.lost_state import BEGIN_ANEW
 from streamkit.state.task_state import TaskState
 from streamkit.task.chain import failing_step
 from streamkit.task.ingest import Intake

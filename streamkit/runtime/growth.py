@@ -14,9 +14,9 @@ import structlog
 from streamkit.graph.plan import Plan
 from streamkit.graph.stage import Stage
 from streamkit.kafka.ports import Admin
-from streamkit.runtime.looks import Patience
 from streamkit.runtime.loop import WorkerLoop
-from streamkit.runtime.lost import BEGIN_ANEW
+from streamkit.runtime.lost_state import BEGIN_ANEW
+from streamkit.runtime.periodic_checks import CheckFailures
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ async def run_until_grown(loop: WorkerLoop, admin: Admin, look_s: float = LOOK_S
 async def _watch(loop: WorkerLoop, admin: Admin, look_s: float) -> None:
     """Return, and stop the worker loop, when partitions have come that a new plan can take over; or when looks keep failing."""
     look = GrowthLook(loop.roster.plan, admin)
-    patience = Patience("new partitions of sources")
+    failures = CheckFailures("new partitions of sources")
     pause_s = look_s
     try:
         while True:
@@ -68,9 +68,9 @@ async def _watch(loop: WorkerLoop, admin: Admin, look_s: float) -> None:
                 if await look.is_grown():
                     return
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the look unseen
-                pause_s = patience.failed(error, look_s)
+                pause_s = failures.failed(error, look_s)
             else:
-                patience.went_well()
+                failures.went_well()
                 pause_s = look_s
     finally:
         loop.stop()

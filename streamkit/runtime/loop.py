@@ -17,7 +17,7 @@ from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.runtime.assign import Roster
 from streamkit.runtime.blocked import BlockedOutputs
 from streamkit.runtime.commit import Committer
-from streamkit.runtime.doubts import Doubts
+from streamkit.runtime.failed_commits import FailedCommits
 from streamkit.runtime.local import LocalShuffles, Way
 from streamkit.runtime.output_topics import OutputTopics
 from streamkit.runtime.parts import Parts
@@ -74,7 +74,7 @@ class WorkerLoop:
         self._intakes = Intakes(self._reader, self.roster, engine)
         self._backoff = Backoff(parts.settings)
         self._writer_life = WriterLife(parts, self._retirement, self._backoff)
-        self._doubts = Doubts(parts.settings, self.committer, self._refusals)
+        self._failed_commits = FailedCommits(parts.settings, self.committer, self._refusals)
         self._is_transactional = parts.settings.guarantee == "exactly_once"
         self._rhythm = Rhythm(parts.settings, self.committer, engine.outbox)
         self.local = LocalShuffles(
@@ -119,16 +119,16 @@ class WorkerLoop:
                 try:
                     await self.run_once()
                 except Fenced as error:
-                    self._doubts.joining_again(error, **self.watch.last_hold())
+                    self._failed_commits.joining_again(error, **self.watch.last_hold())
                     await self._give_up()
-                    await self._doubts.pause()
+                    await self._failed_commits.pause()
                 except DataRefused as error:
                     await self._narrow(error)
                 except StateCorrupt as error:
                     self.roster.damages.found(error, self.roster.tasks.values())
                     await self._recover()
                 except Retry as error:  # a commit in doubt, or a disk that is full
-                    self._doubts.going_back(error)
+                    self._failed_commits.going_back(error)
                     await self._recover()
             await self._drain()
         finally:
@@ -298,7 +298,7 @@ class WorkerLoop:
         """
         await self.committer.abandon()
         self._forget_span()
-        await self._doubts.pause()
+        await self._failed_commits.pause()
         await self._topics.look_again()
         if self._is_transactional:
             await self._go_back()
@@ -350,7 +350,7 @@ class WorkerLoop:
             await self.committer.settle()
         claim = partial(membership.join, list(roster.tasks), list(roster.declined.tasks))
         assignment = await retried("joining the group", self._backoff, claim)
-        self._parts.names.twins.look(assignment.live_writers)
+        self._parts.names.duplicates.look(assignment.live_writers)
         if not self._writer_life.is_open:
             await self._writer_life.open()
         before = set(roster.tasks.values())

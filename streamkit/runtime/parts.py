@@ -8,8 +8,8 @@ import msgspec
 from streamkit.config import Settings
 from streamkit.graph.plan import Plan
 from streamkit.kafka.ports import Log, Membership, Writer
-from streamkit.runtime.losses import Losses
 from streamkit.runtime.persist import Storage
+from streamkit.runtime.stuck_records import StuckRecords
 from streamkit.runtime.writer_names import WriterNames
 from streamkit.task.limits import TopicLimits
 
@@ -32,4 +32,4 @@ class Parts(msgspec.Struct):
     partition_counts: dict[str, int]
     limits: dict[str, TopicLimits]
     now_ms: Callable[[], int]
-    losses: Losses
+    losses: StuckRecords

@@ -2,7 +2,7 @@
 
 Topics of the user are only looked at: creating them is the user's decision (`streamkit topics apply`). Internal
 topics (shuffles, changelogs, dead letters) are ours: missing ones are created, others must fit, and hold what was
-committed to them (`runtime/lost.py`). An altered configuration is set back where nothing can have been lost by it.
+committed to them (`runtime/lost_state.py`). An altered configuration is set back where nothing can have been lost by it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from streamkit.runtime.internal_topics import (
     altered,
     internal_topics,
 )
-from streamkit.runtime.lost import BEGIN_ANEW, find_losses, shuffle_compacted
+from streamkit.runtime.lost_state import BEGIN_ANEW, find_losses, shuffle_compacted
 from streamkit.task.limits import TopicLimits, limits_of
 
 log = structlog.get_logger()

@@ -14,8 +14,8 @@ from streamkit.progress.channels import Status
 from streamkit.progress.pace import TURN_MS
 from streamkit.progress.source_clock import SourceClock
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.looks import Look
-from streamkit.runtime.strangers import Strangers
+from streamkit.runtime.periodic_checks import PeriodicCheck
+from streamkit.runtime.unknown_channels import UnknownChannels
 from streamkit.task.engine import Engine
 from streamkit.task.failures import Verdict
 from streamkit.task.task import Task
@@ -47,10 +47,10 @@ class Pulse:
         self._admin = admin
         self._engine = engine
         self._clocks = engine.rules.clocks
-        self._strangers = Strangers(engine.rules.writers, admin, roster)
+        self._strangers = UnknownChannels(engine.rules.writers, admin, roster)
         self._next_beat_s = 0.0
         self._next_task: TaskId | None = None
-        self._look = Look("idle partitions")
+        self._check = PeriodicCheck("idle partitions")
         # Whether timers are left that fire with the next beat, which then comes at once.
         self.is_hurried = False
 
@@ -90,7 +90,7 @@ class Pulse:
             yield task
 
     def _find_idle(self, now_s: float) -> None:
-        if not self._look.is_due(now_s):
+        if not self._check.is_due(now_s):
             return
         elapsed_ms = self._clocks.elapsed_ms()
         silent: Silent = {
@@ -102,7 +102,7 @@ class Pulse:
             and source.is_silent(elapsed_ms)
         }
         if silent:
-            self._look.begin(self._ask(silent), now_s, ASK_S)
+            self._check.begin(self._ask(silent), now_s, ASK_S)
 
     async def _ask(self, silent: Silent) -> None:
         """Ask the log whether silent partitions hold anything that we have not read, open transactions included."""
@@ -116,4 +116,4 @@ class Pulse:
     async def stop(self) -> None:
         """End what is under way."""
         await self._strangers.stop()
-        await self._look.stop()
+        await self._check.stop()

@@ -10,7 +10,7 @@ by record (`task/limits.py`); for whatever else is refused the worker goes back 
 A result that was held back belongs to the one record or timer of its span. What has neither behind it (a commit record, a
 signal), and what is refused even as a dead letter, is for a person; so is a search that comes to no end.
 
-A commit that outlasts its transaction narrows spans too (`runtime/doubts.py`), and judges nobody.
+A commit that outlasts its transaction narrows spans too (`runtime/failed_commits.py`), and judges nobody.
 """
 
 from collections.abc import Iterable, Mapping

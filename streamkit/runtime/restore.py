@@ -27,7 +27,7 @@ from streamkit.runtime.damage import SlowRestore
 from streamkit.runtime.given_up import GivenUp
 from streamkit.runtime.internal_topics import TOMBSTONES_KEPT_MS
 from streamkit.runtime.last_commits import find_last_commit
-from streamkit.runtime.lost import has_committed, is_last_copy, span_of, state_lost
+from streamkit.runtime.lost_state import has_committed, is_last_copy, span_of, state_lost
 from streamkit.runtime.persist import Persistence
 from streamkit.runtime.retire import Retirement, life_of
 from streamkit.runtime.tail import RestoreProgress, Tail

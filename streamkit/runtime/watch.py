@@ -22,7 +22,7 @@ import structlog
 
 from streamkit.kafka.ports import Membership
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.losses import Losses
+from streamkit.runtime.stuck_records import StuckRecords
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 
 log = structlog.get_logger()
@@ -59,7 +59,7 @@ class Watch:
         self,
         limit_s: float,
         membership: Membership,
-        losses: Losses,
+        losses: StuckRecords,
         is_past: Callable[[TopicPartition, int], bool],
     ) -> None:
         self._limit_s = limit_s

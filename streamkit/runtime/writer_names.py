@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from streamkit.runtime.twins import Twins
+from streamkit.runtime.duplicate_names import DuplicateNames
 
 
 class Memory(Protocol):
@@ -25,7 +25,7 @@ class WriterNames:
         self._life = life
         self._memory = memory
         self._count = 0
-        self.twins = Twins(life)
+        self.duplicates = DuplicateNames(life)
         # The one that has to be retired before the next one is taken: at first that of our former life.
         self.former = memory.former_writer()
 

@@ -5,7 +5,7 @@ order in which a record meets them:
 
 the walk        ingest time_passes fetched chain origin heads emit span_end
 a task          engine task positions identity clocks clock_state time_rules
-event time      hearsay
+event time      signal_checks
 the output      routes limits
 failures        failures failure_book failure_log careful letters singly outside
 """

@@ -15,8 +15,8 @@ from streamkit.model.records import LogRecord
 from streamkit.operators.step import Statements
 from streamkit.progress.source_clock import SourceClock
 from streamkit.progress.task_clock import TaskClock
-from streamkit.task.hearsay import listener
 from streamkit.task.outside import DECODE
+from streamkit.task.signal_checks import listener
 from streamkit.task.time_passes import advance_or_pause
 from streamkit.task.time_rules import TimeRules
 

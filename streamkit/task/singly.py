@@ -1,7 +1,7 @@
 """singly: where a task runs its records, timers or held-back results one at a time.
 
 A chunk grows on quick records, and may then hold several of which none takes too long and all together do. Nobody is to
-blame for that, but whoever comes next would cut the same chunk again. So its place is written down (`runtime/losses.py`),
+blame for that, but whoever comes next would cut the same chunk again. So its place is written down (`runtime/stuck_records.py`),
 and up to there a task runs one record at a time: a turn ends soon after a slow one, and what is done is committed.
 """
 

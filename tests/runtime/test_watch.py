@@ -16,7 +16,7 @@ import streamkit as sk
 from streamkit.codec.values import internal_codec
 from streamkit.kafka.ports import FetchedBatch
 from streamkit.model.ids import TaskId, TopicPartition
-from streamkit.runtime.losses import Losses
+from streamkit.runtime.stuck_records import StuckRecords
 from streamkit.runtime.watch import Watch, watching
 from streamkit.runtime.whereabouts import Whereabouts, whereabouts
 from streamkit.state.memory import MemoryStores
@@ -63,7 +63,7 @@ class Rig:
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.group = Group()
         self.notes = Notes()
-        losses = Losses(self.notes, sk.dead_letter(), lambda: 0)
+        losses = StuckRecords(self.notes, sk.dead_letter(), lambda: 0)
         membership: Any = self.group
         self.watch = Watch(limit_s, membership, losses, lambda _at, _offset: False)
         self.now_s = 0.0

@@ -6,7 +6,7 @@ from typing import Any
 from streamkit.errors import DataRefused
 from streamkit.model.commit import Commit
 from streamkit.model.records import FetchedBatch
-from streamkit.runtime import agree, assign, lost, restore, tail
+from streamkit.runtime import agree, assign, lost_state, restore, tail
 from streamkit.runtime.commit import Committer
 from streamkit.runtime.loop import WorkerLoop
 from streamkit.runtime.output_topics import OutputTopics
@@ -321,7 +321,7 @@ def stray_rows_restored(patch: Any) -> None:
 def empty_changelog_believed(patch: Any) -> None:
     """A changelog without a commit record is taken for that of a task that never ran."""
     patch(restore, "has_committed", lambda _positions, _guarantee: False)
-    patch(lost, "has_committed", lambda _positions, _guarantee: False)
+    patch(lost_state, "has_committed", lambda _positions, _guarantee: False)
     patch(agree, "has_committed", lambda _positions, _guarantee: False)
 
 

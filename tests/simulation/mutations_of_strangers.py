@@ -7,8 +7,8 @@ import msgspec
 from streamkit.model.records import FetchedBatch, Unreadable
 from streamkit.model.signal import EndOfInput
 from streamkit.operators.keyed import Aggregate, Reduce
-from streamkit.runtime.strangers import Strangers
-from streamkit.task import heads, hearsay
+from streamkit.runtime.unknown_channels import UnknownChannels
+from streamkit.task import heads, signal_checks
 from streamkit.task.failures import Failures, Verdict
 from streamkit.task.fetched import FetchedRecords
 from streamkit.task.ingest import FetchedIntake
@@ -27,32 +27,32 @@ def aggregators_are_clean(patch: Any) -> None:
 
 def future_is_believed(patch: Any) -> None:
     """A signal may promise any event time."""
-    doubt = hearsay._doubt
+    doubt = signal_checks._doubt
 
     def broken(sent: Any, topic: str, rules: Any) -> str | None:
         return doubt(sent, topic, msgspec.structs.replace(rules, future_max_ms=1 << 70))
 
-    patch(hearsay, "_doubt", broken)
+    patch(signal_checks, "_doubt", broken)
 
 
 def end_is_believed(patch: Any) -> None:
     """An input may end that never does."""
-    doubt = hearsay._doubt
+    doubt = signal_checks._doubt
 
     def broken(sent: Any, topic: str, rules: Any) -> str | None:
         return None if isinstance(sent.signal, EndOfInput) else doubt(sent, topic, rules)
 
-    patch(hearsay, "_doubt", broken)
+    patch(signal_checks, "_doubt", broken)
 
 
 def any_channel_is_believed(patch: Any) -> None:
     """A signal may name any number as that of its task."""
-    patch(hearsay, "_read", lambda data, _topic: hearsay.decode_signal(data))
+    patch(signal_checks, "_read", lambda data, _topic: signal_checks.decode_signal(data))
 
 
 def strangers_are_waited_for(patch: Any) -> None:
     """Event time waits for a task that does not exist, whatever the cluster says."""
-    patch(Strangers, "_refuse", lambda _self, _topic: None)
+    patch(UnknownChannels, "_refuse", lambda _self, _topic: None)
 
 
 def foreign_records_are_not_skipped(patch: Any) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from streamkit.progress.pace import Pace
 from streamkit.runtime import turns
-from streamkit.runtime.doubts import Doubts
-from streamkit.runtime.losses import Losses
+from streamkit.runtime.failed_commits import FailedCommits
+from streamkit.runtime.stuck_records import StuckRecords
 from streamkit.testing.memory import membership
 
 
@@ -32,14 +32,14 @@ def heartbeats_wait_for_the_loop(patch: Any) -> None:
 
 def never_singly(patch: Any) -> None:
     """Where a chunk took too long without anybody's fault, the same chunk is run again."""
-    patch(Losses, "slow_down", lambda _self, _task: None)
+    patch(StuckRecords, "slow_down", lambda _self, _task: None)
 
 
 def never_narrower(patch: Any) -> None:
     """A commit that has outlasted its transaction is made again just as large."""
-    patch(Doubts, "_look_at", lambda _self, _error: None)
+    patch(FailedCommits, "_look_at", lambda _self, _error: None)
 
 
 def tried_for_ever(patch: Any) -> None:
     """A record that outlasts its limit is run again whenever somebody comes to it."""
-    patch(Losses, "condemn", lambda _self, _task: None)
+    patch(StuckRecords, "condemn", lambda _self, _task: None)

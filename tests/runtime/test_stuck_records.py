@@ -11,8 +11,8 @@ from streamkit.graph.policy import ErrorPolicy
 from streamkit.model.counts import DEAD_LETTERS
 from streamkit.model.ids import TaskId, TopicPartition
 from streamkit.progress.task_clock import ClockState
-from streamkit.runtime.losses import KEPT_MS, Losses
 from streamkit.runtime.slot import Slot, take_slot
+from streamkit.runtime.stuck_records import KEPT_MS, StuckRecords
 from streamkit.runtime.whereabouts import Whereabouts
 from streamkit.state.timers import StoredTimer
 from streamkit.task.failure_book import Condemned
@@ -33,11 +33,11 @@ def result(key: bytes) -> Whereabouts:
     return Whereabouts("step", task=TaskId("stage", 0), held_by="counted", key=key)
 
 
-def losses(slot: Slot, policy: ErrorPolicy | None = None, now_ms: int = NOW_MS) -> Losses:
-    return Losses(slot, policy or sk.dead_letter(), lambda: now_ms)
+def losses(slot: Slot, policy: ErrorPolicy | None = None, now_ms: int = NOW_MS) -> StuckRecords:
+    return StuckRecords(slot, policy or sk.dead_letter(), lambda: now_ms)
 
 
-def condemned(known: Losses) -> dict[int, Condemned]:
+def condemned(known: StuckRecords) -> dict[int, Condemned]:
     plan = _mapping().plan()
     stage = plan.stages[0]
     task = Task(TaskId("stage", 0), stage, {AT: stage.inputs[0]})
@@ -173,7 +173,7 @@ def test_a_record_that_was_handed_over_is_known_as_one(tmp_path: Path) -> None:
     assert condemned(losses(slot)) == {}
 
 
-def slowed(known: Losses) -> Task:
+def slowed(known: StuckRecords) -> Task:
     stage = _mapping().plan().stages[0]
     task = Task(TaskId("stage", 0), stage, {AT: stage.inputs[0]})
     known.slow_down(task)
@@ -228,7 +228,7 @@ def _lose(harness: Harness, offset: int) -> None:
     """As if the worker had died of this record twice."""
     for _ in range(2):
         now_ms = harness._now_ms
-        Losses(harness.workers[0], sk.dead_letter(), now_ms).note(record(offset), 300.0, never)
+        StuckRecords(harness.workers[0], sk.dead_letter(), now_ms).note(record(offset), 300.0, never)
     harness.crash(0)
     harness.restart(0)
 

@@ -1,4 +1,4 @@
-"""lost: what a pipeline has committed and the cluster no longer has, noticed before anything is built on its absence.
+"""lost_state: what a pipeline has committed and the cluster no longer has, noticed before anything is built on its absence.
 
 The group's positions carry the number of the span that they were committed with (`task/span_end.py`). So a position
 says that there was a commit record; a changelog without one was deleted, created anew or emptied. Positions that

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from streamkit.errors import Bug, Misconfigured, Retry
 from streamkit.runtime.growth import LOOK_S
-from streamkit.runtime.looks import PAUSE_MAX_S, UNEXPECTED_MAX, Look, Patience
+from streamkit.runtime.periodic_checks import PAUSE_MAX_S, UNEXPECTED_MAX, CheckFailures, PeriodicCheck
 from streamkit.testing import Harness
 from streamkit.testing.memory.admin import MemoryAdmin
 from streamkit.testing.virtual_time import VirtualLoop
@@ -32,7 +32,7 @@ class Looker:
     """A loop that comes by four times a second, for so long."""
 
     def __init__(self, answers: Callable[[int], BaseException | None]) -> None:
-        self.look = Look("something")
+        self.look = PeriodicCheck("something")
         self.began_at: list[float] = []
         self._answers = answers
 
@@ -97,7 +97,7 @@ def test_a_cluster_that_does_not_answer_is_asked_for_ever_and_told_of_seldom(
 
 def test_patience_begins_anew_after_a_success(loop: VirtualLoop) -> None:
     async def play() -> None:
-        patience = Patience("something")
+        patience = CheckFailures("something")
         for _ in range(3):
             for _ in range(UNEXPECTED_MAX - 1):
                 patience.failed(ZeroDivisionError(), 1.0)

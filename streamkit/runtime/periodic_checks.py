@@ -1,4 +1,4 @@
-"""looks: periodic checks beside the loop; their errors are logged, and eight unexpected ones in a row end the worker.
+"""periodic_checks: periodic checks beside the loop; their errors are logged, and eight unexpected ones in a row end the worker.
 
     no answer, or a refusal       told more and more seldom; the next look comes at its time, for as long as the worker lives
     what nobody expected          told with its traceback; the next looks come later each time, and a few in a row end the worker
@@ -23,7 +23,7 @@ UNEXPECTED_MAX = 8
 PAUSE_MAX_S = 60.0
 
 
-class Patience:
+class CheckFailures:
     """What becomes of looks that fail, one after the other."""
 
     def __init__(self, name: str) -> None:
@@ -59,13 +59,13 @@ class Patience:
         return max(pause_s, min(PAUSE_MAX_S, pause_s * float(2**self._unexpected)))
 
 
-class Look:
+class PeriodicCheck:
     """One kind of question, at most one at a time, asked in the background; the loop comes by to start the next."""
 
     def __init__(self, name: str, first_after_s: float = 0.0) -> None:
         """`name` is what is looked for; the first look begins so long after the loop came by first."""
         self._name = name
-        self._patience = Patience(name)
+        self._failures = CheckFailures(name)
         self._asking: asyncio.Task[None] | None = None
         self._first_after_s = first_after_s
         self._pause_s = 0.0
@@ -85,8 +85,8 @@ class Look:
             # Whoever cancels a look from here forgets it: one that is found cancelled was so by somebody else.
             error = asyncio.CancelledError() if asking.cancelled() else asking.exception()
             if error is None:
-                self._patience.went_well()
-            elif (pause_s := self._patience.failed(error, self._pause_s)) > self._pause_s:
+                self._failures.went_well()
+            elif (pause_s := self._failures.failed(error, self._pause_s)) > self._pause_s:
                 self._next_s = now_s + pause_s
         return self._asking is None and now_s >= self._next_s
 

@@ -1,9 +1,9 @@
-"""strangers: channels of a shuffle that no task has; they are not waited for.
+"""unknown_channels: channels of a shuffle that no task has; they are not waited for.
 
 A signal names the task that sent it. One with a greater number than there are tasks is of a source that has grown, and our
 plan has not (`runtime/growth.py`), or it is damage. The cluster can tell: a task that speaks has a partition of its own in the
 changelog of its stage, made before its first commit. Until it has told, event time waits for such a channel; afterwards what
-comes by it is passed over and counted (`task/hearsay.py`).
+comes by it is passed over and counted (`task/signal_checks.py`).
 """
 
 import structlog
@@ -12,7 +12,7 @@ from streamkit.kafka.ports import Admin
 from streamkit.model.counts import DOUBTED_SIGNALS
 from streamkit.progress.writers import Writers
 from streamkit.runtime.assign import Roster
-from streamkit.runtime.looks import Look
+from streamkit.runtime.periodic_checks import PeriodicCheck
 from streamkit.runtime.prepare import HEARD_S
 
 log = structlog.get_logger()
@@ -22,7 +22,7 @@ ASK_S = 1.0
 ASK_AGAIN_S = 20.0
 
 
-class Strangers:
+class UnknownChannels:
     """Finds out whether channels beyond those that are known belong to a task."""
 
     def __init__(self, writers: Writers, admin: Admin, roster: Roster) -> None:
@@ -37,16 +37,16 @@ class Strangers:
         }
         # Since when a shuffle has channels that are waited for and not known.
         self._since_s: dict[str, float] = {}
-        self._look = Look("tasks that write to a shuffle")
+        self._check = PeriodicCheck("tasks that write to a shuffle")
 
     def look(self, now_s: float) -> None:
         """Ask about the channels that are not known, if there are any; called with every beat."""
-        if not self._look.is_due(now_s):
+        if not self._check.is_due(now_s):
             return
         waiting = self._waiting()
         self._since_s = {topic: self._since_s.get(topic, now_s) for topic in waiting}
         if claimed := waiting | self._writers.take_claims():
-            self._look.begin(self._ask(claimed, now_s), now_s, ASK_S if waiting else ASK_AGAIN_S)
+            self._check.begin(self._ask(claimed, now_s), now_s, ASK_S if waiting else ASK_AGAIN_S)
 
     def _waiting(self) -> set[str]:
         """The shuffles in which a task waits for more channels than are known."""
@@ -84,4 +84,4 @@ class Strangers:
 
     async def stop(self) -> None:
         """End what is under way."""
-        await self._look.stop()
+        await self._check.stop()

@@ -1,4 +1,4 @@
-"""losses: the records, timers and held-back results that held the event loop for longer than they may, counted over restarts.
+"""stuck_records: the records, timers and held-back results that held the event loop for longer than they may, counted over restarts.
 
 A step that never returns takes its process with it, and the next one would begin with the same record. So every such loss
 is written down before the process ends, in a small file beside the worker's slot; a record that was at fault as often as the
@@ -88,7 +88,7 @@ class Notebook(Protocol):
         ...
 
 
-class Losses:
+class StuckRecords:
     """Counts losses, and says which records they condemn."""
 
     def __init__(self, notebook: Notebook, policy: ErrorPolicy, now_ms: Callable[[], int]) -> None:

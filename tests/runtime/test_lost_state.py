@@ -13,7 +13,7 @@ from streamkit.operate.offsets_apply import drop_state
 from streamkit.operate.offsets_plan import plan_anew
 from streamkit.runtime import prepare as prepare_module
 from streamkit.runtime.internal_topics import CHANGELOG_CONFIG, SHUFFLE_CONFIG
-from streamkit.runtime.lost import find_losses, has_committed
+from streamkit.runtime.lost_state import find_losses, has_committed
 from streamkit.runtime.prepare import inspect
 from streamkit.testing import Harness
 from tests.runtime.pages import COUNTS, VIEWS, View, check_running_counts, counting

@@ -1,4 +1,4 @@
-"""doubts: what a worker does about commits that do not land, again and again.
+"""failed_commits: what a worker does about commits that do not land, again and again.
 
     waits      before it tries again, longer each time while nothing comes forward
     narrows    a commit that lasted longer than its transaction may: smaller spans, one after the other (`runtime/refusals.py`).
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 TRIES_MAX = 5
 
 
-class Doubts:
+class FailedCommits:
     """Deals with commits that did not land."""
 
     def __init__(self, settings: Settings, committer: Committer, refusals: Refusals) -> None:

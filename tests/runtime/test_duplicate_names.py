@@ -1,10 +1,10 @@
 from structlog.testing import capture_logs
 
+from streamkit.runtime.duplicate_names import DuplicateNames
 from streamkit.runtime.slot import take_slot
-from streamkit.runtime.twins import Twins
 
 
-def told(twins: Twins, *live: str) -> list[str]:
+def told(twins: DuplicateNames, *live: str) -> list[str]:
     with capture_logs() as logs:
         twins.look(frozenset(live))
     assert all(each["log_level"] == "warning" for each in logs)
@@ -16,7 +16,7 @@ def test_two_folders_give_the_same_name_and_that_is_told_once(tmp_path):
     """As in two containers of one host name, or two checkouts on one host."""
     first, second = take_slot(tmp_path / "a"), take_slot(tmp_path / "b")
     ours, other = f"shop.{first.life_name}", f"shop.{second.life_name}"
-    twins = Twins(ours)
+    twins = DuplicateNames(ours)
     assert told(twins, ours) == []
     assert told(twins, ours, other) == [other]
     assert told(twins, ours, other) == []
@@ -26,7 +26,7 @@ def test_two_folders_give_the_same_name_and_that_is_told_once(tmp_path):
 
 def test_workers_that_share_a_folder_are_no_twins(tmp_path):
     first, second = take_slot(tmp_path), take_slot(tmp_path)
-    twins = Twins(f"shop.{first.life_name}")
+    twins = DuplicateNames(f"shop.{first.life_name}")
     assert told(twins, f"shop.{first.life_name}", f"shop.{second.life_name}") == []
     first.release()
     second.release()

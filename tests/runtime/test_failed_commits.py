@@ -11,7 +11,7 @@ import streamkit as sk
 from streamkit.errors import CommitTooSlow, Fenced, Misconfigured, WriterDead
 from streamkit.model.commit import Commit
 from streamkit.model.ids import TopicPartition
-from streamkit.runtime.doubts import TRIES_MAX
+from streamkit.runtime.failed_commits import TRIES_MAX
 from streamkit.runtime.retries import LASTING_S
 from streamkit.testing import Harness
 from streamkit.testing.memory.writer import MemoryWriter

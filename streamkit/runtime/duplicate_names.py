@@ -1,4 +1,4 @@
-"""twins: two workers of one name in the group, which happens when their state folders do not know of each other.
+"""duplicate_names: two workers of one name in the group, which happens when their state folders do not know of each other.
 
 A name is host and slot, and a slot is taken in a state folder (`runtime/slot.py`): two containers of one host name, or two
 checkouts on one host, each take slot 0. They do not disturb each other, for every life has a writer id of its own, but
@@ -10,7 +10,7 @@ import structlog
 log = structlog.get_logger()
 
 
-class Twins:
+class DuplicateNames:
     """Looks for workers of our name whenever the group says who is alive, and tells of each once."""
 
     def __init__(self, life: str) -> None:

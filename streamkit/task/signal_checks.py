@@ -1,4 +1,4 @@
-"""hearsay: what a task believes of the signals in its shuffles. Only streamkit should write there; some of it can be checked.
+"""signal_checks: what a task believes of the signals in its shuffles. Only streamkit should write there; some of it can be checked.
 
 A signal that promises more than any source could have is not believed: event time would be carried away, for good. One that
 cannot be read at all stops the worker, because a newer release may have sent it for a reason, unless the settings say that
