@@ -9,7 +9,7 @@ from streamkit.testing import Harness
 from tests.operate.test_foresee import picture
 from tests.operate.test_offsets_stateless import copying
 from tests.runtime.pages import VIEWS, View, counting
-from tests.runtime.test_lost import CHANGELOG, delete, worked
+from tests.runtime.test_lost_state import CHANGELOG, delete, worked
 
 ANEW = "`the command that begins it anew`"
 

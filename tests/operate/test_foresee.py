@@ -28,7 +28,7 @@ from tests.runtime.test_deploys import (
     stop,
     with_users,
 )
-from tests.runtime.test_lost import SHUFFLE, create_anew, delete, worked
+from tests.runtime.test_lost_state import SHUFFLE, create_anew, delete, worked
 from tests.runtime.test_trust import write
 
 USERS = TopicSpec("users", 2)
