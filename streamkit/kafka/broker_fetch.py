@@ -207,7 +207,7 @@ class BrokerFetch:
             if feed.live:
                 self.remove(feed)
                 feed.node = None
-                feed.failures += 1
+                feed.failed(self._loop.time())
                 feed.waiting.failed(why)
                 self._homeless.set()
 

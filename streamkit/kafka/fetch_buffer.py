@@ -15,6 +15,10 @@ from streamkit.kafka.wakeup import Wakeup
 from streamkit.model.ids import TopicPartition
 from streamkit.model.records import FetchedBatch
 
+# A partition that cannot be read is tried again after this long, and up to this long when that goes on.
+AGAIN_FIRST_S = 0.05
+AGAIN_LAST_S = 1.0
+
 
 class Feed:
     """One partition, read from one position on.
@@ -23,6 +27,7 @@ class Feed:
     """
 
     __slots__ = (
+        "again_at_s",
         "asked",
         "buffered_bytes",
         "chunks",
@@ -49,10 +54,17 @@ class Feed:
         self.in_flight: object | None = None  # the connection on which it is being asked for
         self.error: StreamkitError | None = None
         self.node: int | None = None
+        # How often in a row it could not be read, and when that is tried again.
         self.failures = 0
+        self.again_at_s = 0.0
         self.waiting = Waiting("a partition cannot be read", partition=str(partition))
         self.missing_since: float | None = None
         self.move(position, limits)
+
+    def failed(self, now_s: float) -> None:
+        """It could not be read: try again, later each time."""
+        self.again_at_s = now_s + min(AGAIN_LAST_S, AGAIN_FIRST_S * 2 ** min(self.failures, 10))
+        self.failures += 1
 
     def move(self, position: int, limits: FetchLimits) -> None:
         """The next fetch asks for this offset."""

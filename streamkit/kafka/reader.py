@@ -5,6 +5,7 @@ works on the last ones; `fetch_buffer.py` holds what arrived; `record_batches.py
 """
 
 import asyncio
+import math
 from collections.abc import Container
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from streamkit.errors import Misconfigured
 from streamkit.kafka.broker_fetch import SMALL_BYTES, BrokerFetch, forbidden
 from streamkit.kafka.connection import Connection
-from streamkit.kafka.fetch_buffer import Feed, FetchBuffer
+from streamkit.kafka.fetch_buffer import AGAIN_FIRST_S, Feed, FetchBuffer
 from streamkit.kafka.fetch_calls import FetchLimits
 from streamkit.kafka.missing import not_readable
 from streamkit.kafka.record_batches import CorruptBatch
@@ -24,8 +25,6 @@ log = structlog.get_logger()
 
 # A topic that was just created is known everywhere well within this time.
 MISSING_S = 10.0
-_BACKOFF_FIRST_S = 0.05
-_BACKOFF_LAST_S = 1.0
 # A damaged batch is fetched again, after 0.1, 0.4 and 1.6 s: it may have been damaged on its way, or lie whole in a
 # replica that leads by then.
 CORRUPT_TRIES_MAX = 3
@@ -197,15 +196,16 @@ class KafkaReader:
             if fresh:
                 await self._learn({feed.partition.topic for feed in fresh})
                 self._place(fresh, answered=False)
-            elif homeless:
-                # Interrupted when a new feed comes: one missing topic does not delay the others.
-                doublings = min(feed.failures for feed in homeless) - 1
-                await self._homeless.wait(min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2 ** min(doublings, 10)))
-                if any(feed.node is None and feed.failures == 0 for feed in self._feeds.values()):
-                    continue
-                self._place(homeless, answered=await self._learn(None))
+                continue
+            # Each has a pause of its own, which neither a new feed nor the loss of another one shortens; those whose time
+            # has nearly come go along.
+            now_s = asyncio.get_running_loop().time()
+            wait_s = min((feed.again_at_s for feed in homeless), default=math.inf) - now_s
+            if wait_s <= 0:
+                due = [feed for feed in homeless if feed.again_at_s <= now_s + AGAIN_FIRST_S]
+                self._place(due, answered=await self._learn(None))
             else:
-                await self._homeless.wait(None)
+                await self._homeless.wait(None if wait_s == math.inf else wait_s)
 
     async def _learn(self, topics: set[str] | None) -> bool:
         """Have metadata of new topics, or ask for all of it anew; whether somebody answered."""
@@ -224,7 +224,7 @@ class KafkaReader:
                 continue
             node = self._connection.leader(feed.partition)
             if node is None:
-                feed.failures += 1
+                feed.failed(asyncio.get_running_loop().time())
                 if answered:
                     feed.waiting.failed("it has no leader")
                     self._judge_missing(feed)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import GroupCoordinatorNotAvailableError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, NodeNotReadyError
 from structlog.testing import capture_logs
 
 from streamkit.kafka.admin import KafkaAdmin
@@ -122,6 +122,40 @@ def test_a_partition_that_cannot_be_read_is_told(node: int | None) -> None:
     with capture_logs() as logs:
         run(read(), 0, steps_max=10_000_000)
     require_told(logs)
+
+
+class Away(Brokers):
+    """Their clients know the leaders, and none of them can be connected to at the moment."""
+
+    async def watch(self, topics: object) -> None:
+        pass
+
+    async def refresh(self) -> bool:
+        self.asked += 1
+        return False
+
+    def leader(self, at: object) -> int | None:
+        return 1
+
+    async def send(self, node: int, call: object, lane: int) -> Any:
+        self.asked += 1
+        raise NodeNotReadyError
+
+
+def test_partitions_of_brokers_that_are_away_keep_their_pauses_whenever_others_are_lost() -> None:
+    cluster, partitions = Away(), 4
+
+    async def read() -> None:
+        reader = KafkaReader(cluster, committed=True)  # type: ignore[arg-type]
+        for number in range(partitions):
+            reader.seek(TopicPartition("views", number), 0)
+            await reader.poll(0.03)  # each is lost at a time of its own
+        for _ in range(60):
+            assert await reader.poll(1.0) == []
+        await reader.close()
+
+    run(read(), 0, steps_max=100_000)
+    assert 30 < cluster.asked < 60 * partitions * 3
 
 
 def test_a_topic_that_one_broker_has_not_heard_of_yet_is_asked_for_again() -> None:
