@@ -4,7 +4,7 @@ Plain data. Whoever runs a stage binds its steps from the last to the first: eve
 follow it, so the order of `Stage.steps`, reversed, is an order of binding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -14,6 +14,15 @@ from streamkit.codec.values import internal_codec, key_codec, value_codec
 from streamkit.model.event_time import TimeRule
 from streamkit.operators.step import MAIN, Step
 from streamkit.state.spec import StoreSpec
+
+# Which task has the state of a key. groups: the one that owns the key's group, however many tasks there are. source: the
+# one that reads the partition in which the topic's producers put the key, which we cannot move.
+Placement = Literal["groups", "source"]
+
+
+def placement_of(kinds: Iterable[str]) -> Placement:
+    """The placement of state, by the kinds of the inputs whose records come to it: one source is enough to fix it."""
+    return "source" if "source" in kinds else "groups"
 
 
 class Target(NamedTuple):
@@ -94,3 +103,39 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     changelog: str
     carry_headers: tuple[str, ...] = ()
     partitions: int | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """Whether the state of this stage can be shared among another number of tasks.
+
+        By the inputs of its steps with state: behind a `key_by` it can, of `read_keyed` it cannot. A source that is united
+        with keyed records behind the last such step changes nothing; where one store cannot be shared out anew, the stage
+        cannot. A stage without state is placed as all its inputs would be.
+        """
+        feeding = [each for inputs in self.fed_by().values() for each in inputs]
+        return placement_of([each.kind for each in feeding or self.inputs])
+
+    def fed_by(self) -> dict[str, tuple[Input, ...]]:
+        """For each store the inputs whose records come to it.
+
+        A stage may read several shuffles, each with a count of its own. The state of a key is where its records are: in
+        task group * count // KEY_GROUPS, where the count is that of the store's shuffle and not of the stage's tasks.
+        """
+        reached = [_reached(self.steps, each.entry) for each in self.inputs]
+        return {
+            store.name: tuple(
+                each for each, steps in zip(self.inputs, reached, strict=True) if step.id in steps
+            )
+            for step in self.steps
+            for store in step.step.stores
+        }
+
+
+def _reached(steps: tuple[StageStep, ...], entry: Iterable[Target]) -> set[int]:
+    """The steps that records which enter there may come to, by whichever port."""
+    reached = {target.step for target in entry}
+    for step in steps:  # every step stands before the ones that follow it
+        if step.id in reached:
+            for targets in (step.downstream, *step.sides.values()):
+                reached.update(target.step for target in targets)
+    return reached
