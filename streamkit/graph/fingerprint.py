@@ -5,7 +5,7 @@ may come and go, stores may be added. Nothing here depends on the process, the P
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -128,7 +128,7 @@ def compare_stage(name: str, old: Description, new: Description) -> list[str]:
     return [
         *_compare_inputs(name, old, new),
         *_compare_stores(name, old, new),
-        *_compare_definitions(name, old.get("definitions", {}), new.get("definitions", {})),
+        *compare_definitions(name, old.get("definitions", {}), new.get("definitions", {})),
     ]
 
 
@@ -189,27 +189,51 @@ def _compare_stores(name: str, before: Description, after: Description) -> Itera
     old, new = before["stores"], after["stores"]
     added = {store: each for store, each in new.items() if store not in old}
     for store, was in old.items():
-        now = new.get(store)
-        if now is None:
-            meant = _definition(store, before)
-            twins = [
-                other for other, each in added.items() if each == was and _definition(other, after) == meant
-            ]
-            twins.sort(key=lambda other: (_last_name(other) != _last_name(store), other))
-            maybe = f' (was it renamed to "{twins[0]}"?)' if twins else ""
-            yield Drop(f'Store "{store}" of stage "{name}" is gone{maybe}; its state would be lost.')
-        elif was["kind"] != now["kind"]:
-            yield f'Store "{store}" of stage "{name}" changed from a {was["kind"]} to a {now["kind"]}.'
-        elif detail := _changed_detail(was, now):
-            words = detail.replace("_", " ")
-            yield f'The {words}s of store "{store}" of stage "{name}" changed from {was.get(detail)} to {now.get(detail)}.'
-        elif now["version"] < was["version"]:
-            yield f'Store "{store}" of stage "{name}" has version {now["version"]}, its state has version {was["version"]}.'
-        elif was["type"] != now["type"] and was["version"] == now["version"]:
-            yield Advised(
-                f'Store "{store}" of stage "{name}" changed its type from {was["type"]} to {now["type"]}'
-                f" without a new version; declare version={was['version'] + 1} with an upcaster."
+        if store not in new:
+            yield gone(
+                f'Store "{store}" of stage "{name}"', twin_of(store, before, after | {"stores": added})
             )
+        else:
+            yield from compare_store(f'store "{store}" of stage "{name}"', was, new[store])
+
+
+def gone(store: str, twin: str | None) -> Drop:
+    """The sentence about a store that nobody has any more, and which may have another name now."""
+    maybe = f' (was it renamed to "{twin}"?)' if twin else ""
+    return Drop(f"{store} is gone{maybe}; its state would be lost.")
+
+
+def twin_of(store: str, before: Description, after: Description) -> str | None:
+    """Of the stores `after` the one that most likely is this one of `before` by another name."""
+    was, meant = before["stores"][store], _definition(store, before.get("definitions", {}))
+    twins = [
+        other
+        for other, each in after["stores"].items()
+        if each == was and _definition(other, after.get("definitions", {})) == meant
+    ]
+    twins.sort(key=lambda other: (_last_name(other) != _last_name(store), other))
+    return twins[0] if twins else None
+
+
+def compare_store(store: str, was: Description, now: Description) -> Iterator[str]:
+    """Why what was written as one store cannot be read as the other, in one sentence; nothing if it can."""
+    if was["kind"] != now["kind"]:
+        yield f"{_begun(store)} changed from a {was['kind']} to a {now['kind']}."
+    elif detail := _changed_detail(was, now):
+        words = detail.replace("_", " ")
+        yield f"The {words}s of {store} changed from {was.get(detail)} to {now.get(detail)}."
+    elif now["version"] < was["version"]:
+        yield f"{_begun(store)} has version {now['version']}, its state has version {was['version']}."
+    elif was["type"] != now["type"] and was["version"] == now["version"]:
+        yield Advised(
+            f"{_begun(store)} changed its type from {was['type']} to {now['type']}"
+            f" without a new version; declare version={was['version'] + 1} with an upcaster."
+        )
+
+
+def _begun(words: str) -> str:
+    """The words at the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
 
 
 def _changed_detail(was: Description, now: Description) -> str | None:
@@ -218,11 +242,16 @@ def _changed_detail(was: Description, now: Description) -> str | None:
     return next((each for each in details if was.get(each) != now.get(each)), None)
 
 
-def _definition(store: str, stage: Description) -> str | None:
-    """What the step of a store says that its state means, if it says so."""
-    definitions: dict[str, str] = stage.get("definitions", {})
+def step_of(store: str, definitions: Mapping[str, str]) -> str | None:
+    """The step of a store, if that says what its state means."""
     owners = [step for step in definitions if store == step or store.startswith(f"{step}.")]
-    return definitions[max(owners, key=len)] if owners else None
+    return max(owners, key=len, default=None)
+
+
+def _definition(store: str, definitions: Mapping[str, str]) -> str | None:
+    """What the step of a store says that its state means, if it says so."""
+    step = step_of(store, definitions)
+    return None if step is None else definitions[step]
 
 
 def _last_name(store: str) -> str:
@@ -230,8 +259,8 @@ def _last_name(store: str) -> str:
     return store.rpartition(".")[2]
 
 
-def _compare_definitions(name: str, old: Description, new: Description) -> Iterator[str]:
-    """A step that is gone takes its stores with it, which is told already."""
+def compare_definitions(name: str, old: Description, new: Description) -> Iterator[str]:
+    """Whose state means something else now. A step that is gone takes its stores with it, which is told already."""
     for step, was in old.items():
         now = new.get(step, was)
         if was != now:
