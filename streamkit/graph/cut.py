@@ -173,7 +173,8 @@ class _Cutting:
         for node in workers:
             if isinstance(node, Shuffle):
                 count = node.partitions or self.graph.partitions
-                yield Output(topic=self._shuffle_topic(node), kind="shuffle", partitions=count)
+                topic, is_fixed = self._shuffle_topic(node), node.partitions is not None
+                yield Output(topic=topic, kind="shuffle", partitions=count, is_fixed=is_fixed)
             elif isinstance(node.step, WriteStep):
                 yield Output(topic=node.step.topic, kind="sink")
 

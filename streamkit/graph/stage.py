@@ -62,12 +62,14 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """A topic that a stage writes. A shuffle is partitioned by key group, a sink by Kafka's own partitioner.
 
-    `partitions` is None until the plan is resolved, and stays None for a sink whose count was not given.
+    `partitions` is None until the plan is resolved, and stays None for a sink whose count was not given. `is_fixed` tells
+    that the `key_by` itself was given the count of its shuffle.
     """
 
     topic: str
     kind: Literal["sink", "shuffle"]
     partitions: int | None = None
+    is_fixed: bool = False
 
 
 class StageStep(msgspec.Struct, frozen=True, kw_only=True):
