@@ -1,11 +1,12 @@
 """Pipeline: where a user begins. A value that can be planned, drawn and compared; building it touches nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from streamkit.codec.naming import type_name
 from streamkit.errors import InvalidPipeline
 from streamkit.graph.builder import Builder, Until, require_topic
+from streamkit.graph.copied import NO_SINKS, copied
 from streamkit.graph.cut import cut
 from streamkit.graph.node import Node
 from streamkit.graph.plan import Plan
@@ -120,13 +121,26 @@ class Pipeline:
 
         return register
 
-    def plan(self, *, generation: int = 1) -> Plan:
+    def plan(
+        self,
+        *,
+        generation: int = 1,
+        name: str | None = None,
+        sink_suffix: str = "",
+        sinks: Mapping[str, str] = NO_SINKS,
+    ) -> Plan:
         """What would run. Partition counts of topics are filled in later, by `resolve`.
 
+        With another `name` it is a copy, with a group and internal topics of its own. It must write somewhere else: to
+        topics with a suffix, or to those that `sinks` names for them, as in sinks={"counts": "counts-of-b"}.
+
         Raises:
-            InvalidPipeline: the pipeline, as written, has no plan.
+            InvalidPipeline: the pipeline, as written, has no plan, or a copy would write to the same topics.
         """
-        return cut(self._builder.graph(), generation)
+        graph = self._builder.graph()
+        if name is not None or sink_suffix or sinks:
+            graph = copied(graph, graph.name if name is None else name, sink_suffix=sink_suffix, sinks=sinks)
+        return cut(graph, generation)
 
     def __repr__(self) -> str:
         return f"pipeline({self.name!r})"
