@@ -190,17 +190,15 @@ def _compare_stores(name: str, before: Description, after: Description) -> Itera
     added = {store: each for store, each in new.items() if store not in old}
     for store, was in old.items():
         if store not in new:
-            yield gone(
-                f'Store "{store}" of stage "{name}"', twin_of(store, before, after | {"stores": added})
-            )
+            yield gone(store, name, twin_of(store, before, after | {"stores": added}))
         else:
-            yield from compare_store(f'store "{store}" of stage "{name}"', was, new[store])
+            yield from compare_store(store, name, was, new[store])
 
 
-def gone(store: str, twin: str | None) -> Drop:
+def gone(store: str, stage: str, twin: str | None) -> Drop:
     """The sentence about a store that nobody has any more, and which may have another name now."""
     maybe = f' (was it renamed to "{twin}"?)' if twin else ""
-    return Drop(f"{store} is gone{maybe}; its state would be lost.")
+    return Drop(f'Store "{store}" of stage "{stage}" is gone{maybe}; its state would be lost.')
 
 
 def twin_of(store: str, before: Description, after: Description) -> str | None:
@@ -215,25 +213,20 @@ def twin_of(store: str, before: Description, after: Description) -> str | None:
     return twins[0] if twins else None
 
 
-def compare_store(store: str, was: Description, now: Description) -> Iterator[str]:
-    """Why what was written as one store cannot be read as the other, in one sentence; nothing if it can."""
+def compare_store(store: str, stage: str, was: Description, now: Description) -> Iterator[str]:
+    """Why what was written as this store of a stage cannot be read as it is now, in a sentence; nothing if it can."""
     if was["kind"] != now["kind"]:
-        yield f"{_begun(store)} changed from a {was['kind']} to a {now['kind']}."
+        yield f'Store "{store}" of stage "{stage}" changed from a {was["kind"]} to a {now["kind"]}.'
     elif detail := _changed_detail(was, now):
         words = detail.replace("_", " ")
-        yield f"The {words}s of {store} changed from {was.get(detail)} to {now.get(detail)}."
+        yield f'The {words}s of store "{store}" of stage "{stage}" changed from {was.get(detail)} to {now.get(detail)}.'
     elif now["version"] < was["version"]:
-        yield f"{_begun(store)} has version {now['version']}, its state has version {was['version']}."
+        yield f'Store "{store}" of stage "{stage}" has version {now["version"]}, its state has version {was["version"]}.'
     elif was["type"] != now["type"] and was["version"] == now["version"]:
         yield Advised(
-            f"{_begun(store)} changed its type from {was['type']} to {now['type']}"
+            f'Store "{store}" of stage "{stage}" changed its type from {was["type"]} to {now["type"]}'
             f" without a new version; declare version={was['version'] + 1} with an upcaster."
         )
-
-
-def _begun(words: str) -> str:
-    """The words at the beginning of a sentence."""
-    return words[:1].upper() + words[1:]
 
 
 def _changed_detail(was: Description, now: Description) -> str | None:

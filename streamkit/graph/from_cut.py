@@ -10,7 +10,6 @@ the pipeline. Only the stores that are kept or moved may be taken out of the cut
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -32,52 +31,83 @@ from streamkit.model.topic_shape import so_many
 # What an input is called in every generation and under every name: its kind, and the name of its topic or `key_by`.
 InputName = tuple[str, str]
 
+_IN_WORDS: Mapping[Placement, str] = {
+    "groups": "by key groups, behind a key_by",
+    "source": "by the partitions of a topic, as read_keyed does",
+}
 
-class Moved(msgspec.Struct, frozen=True):
-    """From which stage a store goes to which, and the type of its keys in both."""
+
+class Taken(msgspec.Struct, frozen=True):
+    """A store that is taken out of a cut: by whom, and how its rows find their new tasks.
+
+    With placement `groups` a row belongs to task group * tasks // KEY_GROUPS of `stage`, whichever task had it; with
+    `source` to the task of the same number. `tasks` counts those which its keys are shared among, which may be fewer than
+    the stage has; it is None where the plan is not resolved.
+    """
 
     origin: str
     stage: str
+    placement: Placement
     key: str
+    tasks_before: int | None
+    tasks: int | None
+
+    def sharing(self) -> str:
+        """The end of a sentence about the store, if its keys get other owners."""
+        if None in (self.tasks_before, self.tasks) or self.tasks_before == self.tasks:
+            return ""
+        return f", its keys shared among {_so_many_tasks(self.tasks)} instead of {self.tasks_before}"
 
 
 class CutComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What a start from a cut does with each store. One that is refused is in `refused()` alone."""
 
-    # By store, the stage that has it.
-    kept: Mapping[str, str]
-    moved: Mapping[str, Moved]
+    # Stores that stay in their stage or move to another, and of those alone anything may be taken out of the cut.
+    taken: Mapping[str, Taken]
     # By store, the stage where it begins empty, or where it was in the cut.
     empty: Mapping[str, str]
     dropped: Mapping[str, str]
-    # Of kept and moved stores, among how many tasks its keys were shared, and are, if that is not the same.
-    shared: Mapping[str, tuple[int, int]]
     # Topics that were not read before, and topics that are not read any more.
     first_read: tuple[str, ...]
     not_read: tuple[str, ...]
     problems: tuple[str, ...]
 
-    def refused(self, *, allow_dropped: bool = False) -> list[str]:
-        """Why there can be no such start, and what to do: a sentence or two for each reason, none if all is well."""
-        return [each for each in self.problems if not (allow_dropped and isinstance(each, Drop))]
+    @property
+    def kept(self) -> dict[str, str]:
+        """By store the stage that has had it and has it."""
+        return {store: each.stage for store, each in self.taken.items() if each.origin == each.stage}
+
+    @property
+    def moved(self) -> dict[str, tuple[str, str]]:
+        """By store the stage that has had it, and the one that has it now."""
+        return {
+            store: (each.origin, each.stage)
+            for store, each in self.taken.items()
+            if each.origin != each.stage
+        }
 
     def origins(self) -> dict[str, tuple[str, ...]]:
         """By stage of the new plan, the stages of the cut that its state comes from."""
-        pairs = [(stage, stage) for stage in self.kept.values()]
-        pairs += [(each.stage, each.origin) for each in self.moved.values()]
-        return {stage: tuple(sorted({origin for to, origin in pairs if to == stage})) for stage, _ in pairs}
+        pairs = sorted({(each.stage, each.origin) for each in self.taken.values()})
+        return {stage: tuple(origin for to, origin in pairs if to == stage) for stage, _ in pairs}
+
+    def refused(self, *, allow_dropped: bool = False) -> list[str]:
+        """Why there can be no such start, and what to do: a sentence or two for each reason, none if all is well."""
+        return [each for each in self.problems if not (allow_dropped and isinstance(each, Drop))]
 
     def in_words(self, *, allow_dropped: bool = False) -> list[str]:
         """Everything that such a start does, a sentence each, for the person who asks for it."""
         return [
             *(
-                f'Store "{store}" of stage "{at}" is kept{self._sharing(store)}.'
-                for store, at in self.kept.items()
+                f'Store "{store}" of stage "{each.stage}" is kept{each.sharing()}.'
+                for store, each in self.taken.items()
+                if each.origin == each.stage
             ),
             *(
-                f'Store "{store}" moves from stage "{each.origin}" to stage "{each.stage}"{self._sharing(store)};'
+                f'Store "{store}" moves from stage "{each.origin}" to stage "{each.stage}"{each.sharing()};'
                 f" the keys of both are of type {each.key} and must mean the same."
-                for store, each in self.moved.items()
+                for store, each in self.taken.items()
+                if each.origin != each.stage
             ),
             *(
                 f'Store "{store}" of stage "{at}" is new and begins empty.'
@@ -92,12 +122,6 @@ class CutComparison(msgspec.Struct, frozen=True, kw_only=True):
             ),
             *self.refused(allow_dropped=allow_dropped),
         ]
-
-    def _sharing(self, store: str) -> str:
-        if store not in self.shared:
-            return ""
-        before, now = self.shared[store]
-        return f", its keys shared among {now} tasks instead of {before}"
 
 
 def describe_for_cut(plan: Plan) -> Description:
@@ -149,11 +173,7 @@ class _Home(msgspec.Struct, frozen=True):
         """The type of its keys; several, if it is not known which."""
         return " or ".join(sorted({each["key"] for each in self.feeds.values()}))
 
-    def called(self, store: str) -> str:
-        """The store in the words of a sentence."""
-        return f'store "{store}" of stage "{self.stage}"'
-
-    def count(self) -> int | None:
+    def tasks(self) -> int | None:
         """How many tasks its keys are shared among."""
         counts = [each["partitions"] for each in self.feeds.values()]
         return None if None in counts else max(counts, default=None)
@@ -181,43 +201,36 @@ class _Comparing:
                 f"The number of key groups changed from {self.old['key_groups']} to {self.new['key_groups']};"
                 " it can never change. Start without the cut."
             )
-        kept: dict[str, str] = {}
-        moved: dict[str, Moved] = {}
-        shared: dict[str, tuple[int, int]] = {}
+        taken: dict[str, Taken] = {}
         for store, was in self.before.items():
             now = self.after.get(store)
-            found = list(self._lost(store, was) if now is None else self._misread(store, was, now))
-            problems += found
-            if now is None or found:
-                continue
-            if was.stage == now.stage:
-                kept[store] = now.stage
+            if now is None:
+                problems.append(self._lost(store, was))
+            elif found := list(self._misread(store, was, now)):
+                problems += found
             else:
-                moved[store] = Moved(was.stage, now.stage, now.keys())
-            counts = was.count(), now.count()
-            if counts[0] is not None and counts[1] is not None and counts[0] != counts[1]:
-                shared[store] = (counts[0], counts[1])
+                taken[store] = Taken(
+                    was.stage, now.stage, now.placement, now.keys(), was.tasks(), now.tasks()
+                )
         sources_before, sources_now = _sources(self.old), _sources(self.new)
         return CutComparison(
-            kept=kept,
-            moved=moved,
+            taken=taken,
             empty={store: home.stage for store, home in self.after.items() if store not in self.before},
             dropped={store: home.stage for store, home in self.before.items() if store not in self.after},
-            shared=shared,
             first_read=tuple(sorted(sources_now - sources_before)),
             not_read=tuple(sorted(sources_before - sources_now)),
             problems=tuple(dict.fromkeys(problems)),
         )
 
-    def _lost(self, store: str, was: _Home) -> Iterator[Drop]:
+    def _lost(self, store: str, was: _Home) -> Drop:
         before = self.old["stages"][was.stage]
         here = self.new["stages"].get(was.stage, {"stores": {}})
         everywhere = {name: each for added in self.added.values() for name, each in added.items()}
         twin = twin_of(store, before, here | {"stores": self.added.get(was.stage, {})}) or twin_of(
             store, before, {"stores": everywhere, "definitions": self.definitions}
         )
-        sentence = gone(f'Store "{store}" of stage "{was.stage}"', twin)
-        yield Drop(
+        sentence = gone(store, was.stage, twin)
+        return Drop(
             f"{sentence} Give it its name back, or start with --allow-dropped-state, which gives it up."
         )
 
@@ -226,7 +239,7 @@ class _Comparing:
         anew = f'give the store another name, for example "{store}_2", and start with --allow-dropped-state: it begins empty'
         for reason in _misplaced(store, was, now):
             yield f"{reason}; or {anew}."
-        for reason in compare_store(was.called(store), was.store, now.store):
+        for reason in compare_store(store, was.stage, was.store, now.store):
             yield f"{reason} Or {anew}."
         meant: Mapping[str, str] = self.old["stages"][was.stage].get("definitions", {})
         if step := step_of(store, meant):
@@ -237,56 +250,32 @@ def _misplaced(store: str, was: _Home, now: _Home) -> Iterator[str]:
     """Why a key would not find its state in the task that has the key now, and the way back: sentences without an end."""
     if was.keys() != now.keys():
         yield (
-            f"The keys of {was.called(store)} changed from {was.keys()} to {now.keys()}, and would not find their state."
-            f" Let it have keys of the former type"
+            f'The keys of store "{store}" of stage "{was.stage}" changed from {was.keys()} to {now.keys()}, and would not find'
+            " their state."
+            " Let it have keys of the former type"
         )
     elif was.placement != now.placement:
-        is_fixed = was.placement == "source"
-        by_topic, by_key = (
-            "by the partitions of a topic, as read_keyed does",
-            "by key groups, behind a key_by",
-        )
-        before, after = (by_topic, by_key) if is_fixed else (by_key, by_topic)
+        before, after = _IN_WORDS[was.placement], _IN_WORDS[now.placement]
         yield (
-            f'Stage "{was.stage}" kept store "{store}" {before}; stage "{now.stage}" keeps state {after},'
-            " and its keys would have other owners. Let its records come to it as before"
+            f'Stage "{was.stage}" kept store "{store}" {before}, and stage "{now.stage}" keeps it {after}: its keys would'
+            " have other owners. Let its records come to it as before"
         )
-    elif now.placement == "source":
-        for (kind, name), before_, after_ in _paired(was.feeds, now.feeds):
-            if None not in (before_, after_) and before_ != after_:
-                which = f'Topic "{name}"' if kind == "source" else f'The shuffle of key_by "{name}"'
-                way = (
-                    "Put a key_by before the steps with state"
-                    if kind == "source"
-                    else f"Give that key_by partitions={before_}"
-                )
-                yield (
-                    f'{which} has {so_many(after_)} instead of {before_}, and stage "{was.stage}" keeps store "{store}"'
-                    f" by the partitions of what it reads, which cannot be shared out anew. {way}"
-                )
-
-
-def _paired(
-    before: Mapping[InputName, Description], now: Mapping[InputName, Description]
-) -> Iterator[tuple[InputName, Any, Any]]:
-    """The counts of what feeds a store, then and now; where no name is the same, those of the widest input."""
-    same = [name for name in now if name in before]
-    for name in same:
-        yield name, before[name]["partitions"], now[name]["partitions"]
-    if not same:
-        name = max(now, key=lambda each: now[each]["partitions"] or 0)
-        widest = max((each["partitions"] or 0 for each in before.values()), default=0)
-        yield name, widest or None, now[name]["partitions"]
+    elif now.placement == "source" and None not in (was.tasks(), now.tasks()) and was.tasks() != now.tasks():
+        _, topic = max(now.feeds, key=lambda each: now.feeds[each]["partitions"])
+        yield (
+            f'"{topic}" has {so_many(now.tasks() or 0)} instead of {was.tasks()}, and stage "{was.stage}" keeps store'
+            f' "{store}" by the partitions of what it reads, which cannot be shared out anew. Put a key_by before the'
+            " steps with state"
+        )
 
 
 def _homes(described: Description, assumed: Mapping[str, _Home]) -> dict[str, _Home]:
     """Every store of a plan; `assumed` says of one whose inputs are not described how it is fed."""
     homes: dict[str, _Home] = {}
     for name, stage in described["stages"].items():
-        feeds = {store: _feeds(described, name, store, assumed.get(store)) for store in stage["stores"]}
-        placement = placement_of(kind for each in feeds.values() for kind, _ in each)
         for store, each in stage["stores"].items():
-            homes[store] = _Home(name, placement, each, feeds[store])
+            feeds = _feeds(described, name, store, assumed.get(store))
+            homes[store] = _Home(name, placement_of(kind for kind, _ in feeds), each, feeds)
     return homes
 
 
@@ -307,6 +296,10 @@ def _feeds(
 def _input_name(topic: str, each: Description, described: Description) -> InputName:
     kind = each["kind"]
     return kind, shuffle_name(topic, described) if kind == "shuffle" else topic
+
+
+def _so_many_tasks(count: int | None) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
 
 
 def _sources(described: Description) -> set[str]:

@@ -9,7 +9,6 @@ from streamkit.errors import Bug
 from streamkit.graph.fingerprint import Description, Drop, describe_plan
 from streamkit.graph.from_cut import (
     CutComparison,
-    Moved,
     compare_with_cut,
     describe_for_cut,
     shuffle_name,
@@ -110,7 +109,8 @@ def test_counts_may_change_behind_a_key_by() -> None:
     assert found.in_words() == [
         'Store "count" of stage "shuffle" is kept, its keys shared among 6 tasks instead of 4.'
     ]
-    assert compared(counting(partitions=3), counting(partitions=16)).shared == {"count": (3, 16)}
+    taken = compared(counting(partitions=3), counting(partitions=16)).taken["count"]
+    assert (taken.placement, taken.tasks_before, taken.tasks) == ("groups", 3, 16)
 
 
 def test_counts_may_not_change_where_state_lies_by_a_topic() -> None:
@@ -122,36 +122,38 @@ def test_counts_may_not_change_where_state_lies_by_a_topic() -> None:
         == found.refused(allow_dropped=True)
         == found.in_words()
         == [
-            'Topic "clicks" has 6 partitions instead of 4, and stage "clicks" keeps store "count" by the partitions of'
+            '"clicks" has 6 partitions instead of 4, and stage "clicks" keeps store "count" by the partitions of'
             " what it reads, which cannot be shared out anew. Put a key_by before the steps with state; or "
             + ANEW.format("count")
         ]
     )
 
 
-def test_counts_of_a_stage_that_has_both_may_not_change() -> None:
+def test_a_stage_may_have_stores_of_both_placements() -> None:
     assert compared(mixed(), mixed()).kept == {"a": "s", "b": "s"}
     found = compared(mixed(), mixed(partitions=5))
-    assert found.kept == {"b": "s"}
-    assert found.refused() == [
-        'The shuffle of key_by "s" has 5 partitions instead of 3, and stage "s" keeps store "a" by the partitions of'
-        " what it reads, which cannot be shared out anew. Give that key_by partitions=3; or "
-        + ANEW.format("a")
-    ]
+    assert found.refused() == []
+    assert {store: (each.placement, each.tasks) for store, each in found.taken.items()} == {
+        "a": ("groups", 5),
+        "b": ("source", 2),
+    }
+    fewer = compared(mixed(), mixed(with_taps=False))
+    assert (fewer.kept, fewer.dropped, fewer.refused(allow_dropped=True)) == ({"a": "s"}, {"b": "s"}, [])
+    more = compared(mixed(with_taps=False), mixed())
+    assert (more.kept, more.empty, more.refused()) == ({"a": "s"}, {"b": "s"}, [])
 
 
-def test_a_stage_that_is_not_placed_as_before_is_refused() -> None:
+def test_a_store_that_is_not_placed_as_before_is_refused() -> None:
     found = compared(counting(), keyed())
     assert found.refused() == [
-        'Stage "shuffle" kept store "count" by key groups, behind a key_by; stage "clicks" keeps state by the'
-        " partitions of a topic, as read_keyed does, and its keys would have other owners. Let its records come to it"
-        " as before; or " + ANEW.format("count")
+        'Stage "shuffle" kept store "count" by key groups, behind a key_by, and stage "clicks" keeps it by the'
+        " partitions of a topic, as read_keyed does: its keys would have other owners. Let its records come to it as"
+        " before; or " + ANEW.format("count")
     ]
     (told,) = compared(keyed(), counting()).refused()
     assert told.startswith(
-        'Stage "clicks" kept store "count" by the partitions of a topic, as read_keyed does;'
+        'Stage "clicks" kept store "count" by the partitions of a topic, as read_keyed does,'
     )
-    assert len(compared(mixed(), mixed(with_taps=False)).refused()) == 2
 
 
 def test_steps_and_stages_without_state_may_come_and_go() -> None:
@@ -175,13 +177,13 @@ def test_the_values_of_a_shuffle_may_change() -> None:
 
 def test_a_store_moves_to_a_stage_with_keys_of_the_same_type() -> None:
     found = compared(counting(), counting(at="other"))
-    assert (found.kept, found.moved, found.refused()) == ({}, {"count": Moved("shuffle", "other", "str")}, [])
+    assert (found.kept, found.moved, found.refused()) == ({}, {"count": ("shuffle", "other")}, [])
     assert found.origins() == {"other": ("shuffle",)}
     assert found.in_words() == [
         'Store "count" moves from stage "shuffle" to stage "other"; the keys of both are of type str and must mean the'
         " same."
     ]
-    assert compared(keyed(), keyed(name="renamed")).moved == {"count": Moved("clicks", "renamed", "str")}
+    assert compared(keyed(), keyed(name="renamed")).moved == {"count": ("clicks", "renamed")}
 
 
 @pytest.mark.parametrize("at", ["shuffle", "other"])
@@ -268,12 +270,13 @@ def test_state_of_another_topic_is_kept_if_that_is_partitioned_alike() -> None:
     found = compare_with_cut(old, planned(p))
     assert (found.kept, found.first_read, found.not_read) == ({"count": "clicks"}, ("taps",), ("clicks",))
     (told,) = compare_with_cut(stored(keyed(), clicked=4), planned(p)).refused()
-    assert told.startswith('Topic "taps" has 2 partitions instead of 4')
+    assert told.startswith('"taps" has 2 partitions instead of 4')
 
 
 def test_unknown_counts_say_nothing() -> None:
     assert compare_with_cut(stored(keyed()), keyed().plan()).refused() == []
-    assert compare_with_cut(describe_for_cut(counting().plan()), planned(counting())).shared == {}
+    found = compare_with_cut(describe_for_cut(counting().plan()), planned(counting()))
+    assert found.in_words() == ['Store "count" of stage "shuffle" is kept.']
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.operators.scope import StepScope
 Recipe = list[tuple[str, int, int]]
 RECIPES = st.lists(
     st.tuples(
-        st.sampled_from(["read", "map", "flat_map", "union", "key_by", "count"]),
+        st.sampled_from(["read", "map", "flat_map", "union", "key_by", "count", "count_keyed"]),
         st.integers(0, 30),
         st.integers(0, 30),
     ),
@@ -41,8 +41,10 @@ def build(recipe: Recipe) -> tuple[Pipeline, dict[str, Counter[Any]]]:
     for place, (kind, first, second) in enumerate(recipe):
         stream, expected = streams[first % len(streams)]
         other, more = streams[second % len(streams)]
-        if kind == "read":
-            streams.append((p.read(TOPICS[first % 3]), Counter([1, 2, 3])))
+        if kind in ("read", "count_keyed"):  # all records of a source have one key
+            source = TOPICS[first % 3]
+            counted = kind == "count_keyed" and p.read_keyed(source).count(name=f"t{place}").unkeyed()
+            streams.append((counted or p.read(source), Counter([1, 2, 3])))
         elif kind == "map":
             streams.append((stream.map(lambda n: n + 1, to=int), Counter(n + 1 for n in expected.elements())))
         elif kind == "flat_map":
