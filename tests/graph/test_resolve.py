@@ -179,5 +179,6 @@ def test_parallelism_that_nothing_would_have_is_refused(partitions: int | None, 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1025])
 def test_a_parallelism_that_key_groups_cannot_have_is_refused(parallelism: int) -> None:
-    with pytest.raises(InvalidPipeline, match=f"a shuffle cannot have {parallelism} partitions"):
+    told = f"a shuffle cannot have {parallelism} partitions; at parallelism={parallelism}"
+    with pytest.raises(InvalidPipeline, match=told):
         resolve(chained().plan(), {"clicks": 4}, parallelism=parallelism)
