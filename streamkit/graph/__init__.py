@@ -2,6 +2,6 @@
 
 what users write  pipeline any_stream stream steps windowed builder node
 checks            validate functions plain writable place
-the plan          cut resolve plan stage policy
-descriptions      describe unread fingerprint
+the plan          cut copied resolve plan stage policy
+descriptions      describe unread fingerprint from_cut
 """

@@ -15,6 +15,7 @@ import msgspec
 
 from streamkit.errors import Bug
 from streamkit.graph.fingerprint import (
+    Advised,
     Description,
     Drop,
     compare_definitions,
@@ -197,9 +198,11 @@ class _Comparing:
     def result(self) -> CutComparison:
         problems: list[str] = []
         if self.old["key_groups"] != self.new["key_groups"]:
+            groups = self.old["key_groups"], self.new["key_groups"]
             problems.append(
-                f"The number of key groups changed from {self.old['key_groups']} to {self.new['key_groups']};"
-                " it can never change. Start without the cut."
+                Advised(
+                    f"The number of key groups changed from {groups[0]} to {groups[1]}; it can never change. Start without the cut."
+                )
             )
         taken: dict[str, Taken] = {}
         for store, was in self.before.items():
@@ -238,9 +241,10 @@ class _Comparing:
         """Why the state would not be found, or not be understood."""
         anew = f'give the store another name, for example "{store}_2", and start with --allow-dropped-state: it begins empty'
         for reason in _misplaced(store, was, now):
-            yield f"{reason}; or {anew}."
+            yield Advised(f"{reason}; or {anew}.")
         for reason in compare_store(store, was.stage, was.store, now.store):
-            yield f"{reason} Or {anew}."
+            way = "Or" if isinstance(reason, Advised) else "Make it what it was; or"
+            yield Advised(f"{reason} {way} {anew}.")
         meant: Mapping[str, str] = self.old["stages"][was.stage].get("definitions", {})
         if step := step_of(store, meant):
             yield from compare_definitions(was.stage, {step: meant[step]}, self.definitions)

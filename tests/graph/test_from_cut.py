@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamkit.errors import Bug
-from streamkit.graph.fingerprint import Description, Drop, describe_plan
+from streamkit.graph.fingerprint import Advised, Description, Drop, describe_plan
 from streamkit.graph.from_cut import (
     CutComparison,
     compare_with_cut,
@@ -246,7 +246,9 @@ def test_a_changed_store_is_refused_as_among_workers(old: Any, new: Any, told: s
     assert found.kept == ({} if told else {"Seen.a": "by_page"})
     for each in found.refused(allow_dropped=True):
         assert each.startswith(told or "")
-        assert each.endswith(" Or " + ANEW.format("Seen.a"))
+        way = "with an upcaster. Or " if "type" in each else ". Make it what it was; or "
+        assert each.endswith(way + ANEW.format("Seen.a"))
+        assert isinstance(each, Advised)
 
 
 def test_a_changed_definition_is_refused_once() -> None:
