@@ -115,7 +115,9 @@ def fill(cluster: Cluster, cases: list[Case], records: int) -> dict[tuple[int, i
 
 
 def is_wanted(name: str, wishes: list[str]) -> bool:
-    return not wishes or any(name.startswith(each) for each in wishes)
+    """Whether one of the wishes is its name, or the beginning of it and the whole name of no other."""
+    known = {*LATENCIES, *(case.name for case in CASES)}
+    return not wishes or any(name == each or (each not in known and name.startswith(each)) for each in wishes)
 
 
 def say(text: str) -> None:
