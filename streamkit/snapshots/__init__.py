@@ -1,0 +1,4 @@
+"""Snapshots: the state of a pipeline as files that outlive it, and starting from them. No broker, and no event loop.
+
+where they are kept    store folder memory layout
+"""
