@@ -166,6 +166,12 @@ class StateLost(Misconfigured):
     code = "SK550"
 
 
+class SnapshotDamaged(Misconfigured):
+    """A snapshot is not what its manifest says: nothing of it may be used, and a person chooses another one."""
+
+    code = "SK580"
+
+
 class Bug(StreamkitError):
     """Stop now: something we rely on is not true. Nothing was committed on top of it."""
 
