@@ -1,0 +1,194 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamkit.errors import Bug, Misconfigured, SnapshotDamaged
+from streamkit.snapshots.manifest import Manifest, Placement, Role
+from streamkit.snapshots.manifest_file import store_manifest
+from streamkit.snapshots.memory import MemorySnapshots
+from streamkit.snapshots.rows_file import Shelf
+from streamkit.snapshots.seed import Claim, Cursor, seed_chunks, takings
+from streamkit.state.memory import MemoryStores
+from streamkit.state.rocks import RocksStores
+from streamkit.state.row_groups import groups_of, place_of
+from streamkit.state.store import StateStores
+from tests.snapshots.making import (
+    SPECS,
+    STORES,
+    export_savepoint,
+    export_stage,
+    manifest_of,
+    new_tasks,
+    rows_of,
+    shelf_in,
+    work_folder,
+)
+
+MIB = 1024 * 1024
+KEYS = st.lists(st.binary(max_size=12), unique=True, max_size=30)
+
+
+def claim(partition: int, partitions: int, stage: str = "totals", stores: frozenset[str] = STORES) -> Claim:
+    return Claim(stage=stage, stores=stores, partition=partition, partitions=partitions)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with work_folder() as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"])
+@settings(max_examples=25, deadline=None)
+@given(
+    keys=KEYS,
+    old=st.integers(1, 8),
+    new=st.integers(1, 8),
+    file_bytes=st.sampled_from([300, 3000, MIB]),
+    rows_max=st.integers(1, 50),
+)
+def test_new_tasks_take_exactly_what_the_old_ones_had_each_its_own_groups(
+    kind: str, keys: list[bytes], old: int, new: int, file_bytes: int, rows_max: int
+) -> None:
+    with work_folder() as home:
+        stores: StateStores = (
+            MemoryStores() if kind == "memory" else RocksStores(home / "state", 8 * MIB, 8 * MIB)
+        )
+        tasks = new_tasks(stores, keys, old)
+        shelf = shelf_in(MemorySnapshots(), home / "scratch")
+        manifest = export_savepoint(shelf, tasks, file_bytes=file_bytes)
+        seeded: dict[bytes, bytes] = {}
+        for number in range(new):
+            groups = groups_of(number, new)
+            for chunk in seed_chunks(manifest, [claim(number, new)], shelf, rows_max=rows_max):
+                assert len(chunk.rows) <= rows_max
+                for key, value in chunk.rows.items():
+                    place = place_of(key)
+                    assert place is not None
+                    assert groups.first <= place.group <= groups.last
+                    assert key not in seeded
+                    seeded[key] = value
+        assert seeded == rows_of(tasks)
+        assert list(shelf.scratch.iterdir()) == []
+        for each in tasks:
+            each.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(keys=KEYS, new=st.integers(1, 4), rows_max=st.integers(1, 20), file_bytes=st.sampled_from([300, MIB]))
+def test_whoever_goes_on_at_any_cursor_takes_the_same(
+    keys: list[bytes], new: int, rows_max: int, file_bytes: int
+) -> None:
+    with work_folder() as folder:
+        tasks = new_tasks(MemoryStores(), keys, 3)
+        shelf = shelf_in(MemorySnapshots(), folder)
+        manifest = export_savepoint(shelf, tasks, file_bytes=file_bytes)
+        mine = [claim(0, new)]
+        chunks = list(seed_chunks(manifest, mine, shelf, rows_max=rows_max))
+        assert [chunk.cursor is None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+        for at, chunk in enumerate(chunks[:-1]):
+            assert chunk.cursor is not None
+            cursor = Cursor.decode(chunk.cursor.encode())
+            again = list(seed_chunks(manifest, mine, shelf, cursor, rows_max=rows_max))
+            assert again == chunks[at + 1 :]
+
+
+def test_a_chunk_is_bounded_by_its_bytes_too(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    manifest = export_savepoint(shelf, new_tasks(MemoryStores(), [b"%d" % each for each in range(50)], 1))
+    sizes = [
+        [len(key) + len(value) for key, value in chunk.rows.items()]
+        for chunk in seed_chunks(manifest, [claim(0, 1)], shelf, bytes_max=300)
+    ]
+    assert len(sizes) > 10
+    assert all(sum(each[:-1]) < 300 for each in sizes)
+
+
+def test_a_task_without_state_gets_one_empty_chunk(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    manifest = export_savepoint(shelf, new_tasks(MemoryStores(), [], 2))
+    assert list(seed_chunks(manifest, [claim(0, 1)], shelf)) == [({}, None)]
+    assert list(seed_chunks(manifest, [], shelf)) == [({}, None)]
+
+
+def test_a_task_takes_only_the_stores_that_its_stage_has(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    tasks = new_tasks(MemoryStores(), [b"ann", b"bob", b"carl"], 2)
+    manifest = export_savepoint(shelf, tasks)
+    taken = []
+    for name in STORES:
+        mine = [claim(0, 1, stores=frozenset([name]))]
+        taken.append({key for chunk in seed_chunks(manifest, mine, shelf) for key in chunk.rows})
+    assert sum(map(len, taken)) == len(set().union(*taken)) == len(rows_of(tasks))
+
+
+def test_state_that_lies_by_source_goes_to_the_same_partition(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    tasks = new_tasks(MemoryStores(), [b"%d" % each for each in range(30)], 3)
+    stage = export_stage(shelf, tasks, placement=Placement.SOURCE)
+    manifest = store_manifest(shelf.store, shelf.folder, manifest_of({"totals": stage}))
+    for number, task in enumerate(tasks):
+        (chunk,) = seed_chunks(manifest, [claim(number, 3)], shelf)
+        assert chunk.rows == rows_of([task])
+    assert list(seed_chunks(manifest, [claim(3, 4)], shelf)) == [({}, None)]
+
+
+def test_a_store_may_come_from_another_stage(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    one, other = (
+        new_tasks(MemoryStores(), [b"%s%d" % (word, each) for each in range(30)], 2) for word in (b"a", b"b")
+    )
+    stages = {"totals": export_stage(shelf, one), "audit": export_stage(shelf, other, stage="audit")}
+    manifest = store_manifest(shelf.store, shelf.folder, manifest_of(stages))
+    values = frozenset([SPECS["value"].name])
+    claims = [claim(0, 1, "totals", STORES - values), claim(0, 1, "audit", values)]
+    (chunk,) = seed_chunks(manifest, claims, shelf)
+    assert len(chunk.rows) == len(rows_of(one)) - 30 + 30
+    assert takings(manifest, claims) == takings(manifest, claims[::-1])
+
+
+def test_claims_that_make_no_sense_are_bugs(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    manifest = export_savepoint(shelf, new_tasks(MemoryStores(), [b"ann"], 1))
+    with pytest.raises(Bug, match="twice"):
+        takings(manifest, [claim(0, 1), claim(0, 1)])
+    with pytest.raises(Bug, match="does not have"):
+        takings(manifest, [claim(0, 1, "audit")])
+
+
+def test_a_cursor_of_something_else_is_refused(scratch: Path) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    manifest = export_savepoint(shelf, new_tasks(MemoryStores(), [b"ann", b"bob"], 1))
+    cursor = next(seed_chunks(manifest, [claim(0, 1)], shelf, rows_max=1)).cursor
+    assert cursor is not None
+    for wrong in (
+        msgspec.structs.replace(cursor, digest="0" * 64),
+        msgspec.structs.replace(cursor, path="parts/totals/0/x"),
+    ):
+        with pytest.raises(Misconfigured, match="seeded in part from another"):
+            list(seed_chunks(manifest, [claim(0, 1)], shelf, wrong))
+    for data in (b"", b"\xff", b"\x93\x01\x02\x03"):
+        with pytest.raises(Misconfigured, match="how far its task was seeded"):
+            Cursor.decode(data)
+
+
+def without(manifest: Manifest, shelf: Shelf, role: Role) -> str:
+    path = next(file.path for file in reversed(manifest.files()) if file.role is role)
+    shelf.store.delete(f"{shelf.folder}/{path}")
+    return path
+
+
+@pytest.mark.parametrize("role", Role)
+def test_what_is_missing_is_found_before_the_first_row(scratch: Path, role: Role) -> None:
+    shelf = shelf_in(MemorySnapshots(), scratch)
+    manifest = export_savepoint(
+        shelf, new_tasks(MemoryStores(), [b"%d" % each for each in range(50)], 2), file_bytes=100
+    )
+    path = without(manifest, shelf, role)
+    with pytest.raises(SnapshotDamaged, match="it is not there") as caught:
+        next(seed_chunks(manifest, [claim(0, 1)], shelf))
+    assert caught.value.where.endswith(path)
