@@ -4,4 +4,5 @@ where they are kept    store folder memory layout
 what they say          manifest manifest_file
 rows of state          rows_file export seed
 event time             times
+for people             listing
 """

@@ -20,7 +20,8 @@ from streamkit.snapshots import layout
 from streamkit.snapshots.manifest import Role, RowsFile
 from streamkit.snapshots.manifest_file import ANOTHER
 from streamkit.snapshots.store import NotStored, SnapshotStore
-from streamkit.state.row_groups import TIMER_GROUP_AT, GroupRange, Row, place_of
+from streamkit.state.keys import TIMERS_PREFIX
+from streamkit.state.row_groups import GROUP_BYTES, TIMER_GROUP_AT, GroupRange, Row
 from streamkit.state.sst import SstRows, SstWriter
 
 
@@ -112,7 +113,7 @@ class CheckedRows(msgspec.Struct, frozen=True):
                 found = (
                     row
                     for row in opened.rows(after)
-                    if start <= row[0][TIMER_GROUP_AT : TIMER_GROUP_AT + 2] < end
+                    if start <= row[0][TIMER_GROUP_AT : TIMER_GROUP_AT + GROUP_BYTES] < end
                 )
             yield from (row for row in found if row[0] != after)
 
@@ -147,11 +148,12 @@ def fetch(shelf: Shelf, file: RowsFile) -> CheckedRows:
 
 
 def _require_rows(name: str, file: RowsFile, rows: Iterator[Row]) -> None:
+    """Compare the rows of a file with what is known of them; every row is looked at, so without `place_of`."""
     digest = RowsDigest()
-    is_timer, groups = file.role is Role.TIMERS, file.groups
+    kind, at = (TIMERS_PREFIX, TIMER_GROUP_AT) if file.role is Role.TIMERS else (b"", 0)
+    start, end = file.groups.bounds  # no timer begins like one of these groups
     for key, value in rows:
-        place = place_of(key)
-        if place is None or place.is_timer is not is_timer or not groups.first <= place.group <= groups.last:
+        if not (start <= key[at : at + GROUP_BYTES] < end and key.startswith(kind)):
             raise _damaged(name, file, f"it has a row that does not belong there, under {key[:40].hex()}")
         digest.add(key, value)
     if (digest.rows, digest.hex()) != (file.rows, file.rows_sha256):
