@@ -2,9 +2,10 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from streamkit.errors import Bug, StateCorrupt
+from streamkit.errors import Bug, SnapshotDamaged, StateCorrupt
 from streamkit.model.ids import TaskId
 from streamkit.model.keys import GroupPrefixes
 from streamkit.snapshots.export import WRITERS_MAX, export_rows
@@ -128,6 +129,16 @@ def test_a_row_of_another_tasks_group_is_a_bug(shelf: Shelf, kind: str, shift: i
         export_rows(task, [SPECS[kind].name], TASK, GroupRange(group, group), shelf)
 
 
+def test_timers_are_never_taken_for_values(shelf: Shelf) -> None:
+    """Where a value has its store, a timer has the end of its own store's id and the beginning of its time."""
+    timers = SPECS["event_timers"].name
+    looks_like = store_id(timers)[1:] + b"\x80"
+    values = next(name for number in range(10**7) if store_id(name := f"s{number}") == looks_like)
+    (task,) = new_tasks(MemoryStores(), [b"ann, who has a long name"], 1)
+    files = export_rows(task, [timers, values], TASK, EVERY_GROUP, shelf)
+    assert [(file.role, file.rows) for file in files] == [(Role.TIMERS, 1)]
+
+
 def odd_value(store: bytes) -> bytes:
     return b"\x04\x00" + store + b"key"
 
@@ -141,6 +152,16 @@ def test_a_row_that_no_kind_of_state_writes_is_told(shelf: Shelf, odd: Callable[
     kind = "value" if odd is odd_value else "event_timers"
     with pytest.raises(StateCorrupt, match="no kind of state writes"):
         export(shelf, store_with({odd(store_id(SPECS[kind].name)): b"x"}))
+
+
+def test_values_are_never_taken_for_timers(shelf: Shelf) -> None:
+    """Not even those that have a group where timers have theirs."""
+    (task,) = new_tasks(MemoryStores(), [bytes(30)], 1)
+    (file, *_) = export(shelf, task)
+    wrong = msgspec.structs.replace(file, role=Role.TIMERS, groups=EVERY_GROUP)
+    with pytest.raises(SnapshotDamaged, match="timers") as caught:
+        fetch(shelf, wrong)
+    assert "does not belong there" in caught.value.detail
 
 
 def test_an_export_leaves_nothing_in_its_folder(shelf: Shelf) -> None:
