@@ -14,7 +14,6 @@ from streamkit.snapshots.manifest import Role, RowsFile
 from streamkit.snapshots.rows_file import RowsWriter, Shelf
 from streamkit.state.keys import KEY_AT, TIMERS_PREFIX, store_ids
 from streamkit.state.row_groups import (
-    EVERY_GROUP,
     GROUP_BYTES,
     TIMER_GROUP_AT,
     GroupRange,
@@ -32,24 +31,24 @@ WRITERS_MAX = 64
 
 def export_rows(
     state: StateStore,
-    stores: Collection[str],
+    owned: Mapping[str, GroupRange],
     task: TaskId,
-    groups: GroupRange | None,
     shelf: Shelf,
     *,
     file_bytes: int = FILE_BYTES,
 ) -> tuple[RowsFile, ...]:
-    """Write all rows of these stores of a task, and tell of the files, values first; reserved rows are left out.
+    """Write all rows of some stores of a task, and tell of the files, values first; reserved rows are left out.
 
-    The store must hold all that is committed, and nobody may write to it meanwhile. `groups` are those that the task
-    owns, or None if its state is placed by its source. Rows of stores that the stage has no more are left behind.
+    The store must hold all that is committed, and nobody may write to it meanwhile. `owned` has for each store of the stage
+    the groups that the task has keys of, which is every group where state is placed by source: `StoreShare.groups`. Rows
+    of stores that the stage has no more are left behind.
 
     Raises:
         Bug: there is a row of another task's group.
         StateCorrupt: there is a row that no kind of state writes, or the store cannot be read.
     """
-    exporting = _Exporting(task, EVERY_GROUP if groups is None else groups, shelf, file_bytes)
-    ids = set(store_ids(stores).values())
+    ids = {store: owned[name] for name, store in store_ids(sorted(owned)).items()}
+    exporting = _Exporting(task, ids, shelf, file_bytes)
     values = exporting.values(_values(state, ids))
     return (*values, *exporting.timers(state, sorted(ids)))
 
@@ -72,9 +71,11 @@ def _timers(state: StateStore, ids: Collection[bytes]) -> Iterator[Row]:
 class _Exporting:
     """One task's export."""
 
-    def __init__(self, task: TaskId, groups: GroupRange, shelf: Shelf, file_bytes: int) -> None:
+    def __init__(
+        self, task: TaskId, owned: Mapping[bytes, GroupRange], shelf: Shelf, file_bytes: int
+    ) -> None:
         self._task = task
-        self._groups = groups
+        self._owned = owned
         self._shelf = shelf
         self._file_bytes = file_bytes
 
@@ -83,9 +84,9 @@ class _Exporting:
         writer: RowsWriter | None = None
         prefix, first, group = b"", 0, 0
         for key, value in rows:
-            if key[:GROUP_BYTES] != prefix:
-                before, group, prefix = group, self._own_group(key), key[:GROUP_BYTES]
-                if writer is not None and writer.bytes >= self._file_bytes:
+            if key[:KEY_AT] != prefix:
+                before, group, prefix = group, self._own_group(key), key[:KEY_AT]
+                if group != before and writer is not None and writer.bytes >= self._file_bytes:
                     yield writer.store(GroupRange(first, before))
                     writer = None
             elif writer is not None and writer.bytes >= 2 * self._file_bytes:
@@ -100,11 +101,14 @@ class _Exporting:
     def timers(self, state: StateStore, ids: Collection[bytes]) -> Iterator[RowsFile]:
         """Write all timers: they come in the order of store and time."""
         sizes: Counter[bytes] = Counter()
-        for key, value in _timers(state, ids):
-            prefix = key[TIMER_GROUP_AT:_TIMER_KEY_AT]
-            if prefix not in sizes:
-                self._own_group(key)
-            sizes[prefix] += len(key) + len(value)
+        for each in ids:
+            own: set[bytes] = set()
+            for key, value in _timers(state, [each]):
+                prefix = key[TIMER_GROUP_AT:_TIMER_KEY_AT]
+                if prefix not in own:
+                    self._own_group(key)
+                    own.add(prefix)
+                sizes[prefix] += len(key) + len(value)
         ranges = self._ranges(sizes)
         for at in range(0, len(ranges), WRITERS_MAX):
             yield from self._timers_of(_timers(state, ids), ranges[at : at + WRITERS_MAX])
@@ -152,9 +156,10 @@ class _Exporting:
         place = place_of(key)
         if place is None:
             raise Bug("a reserved row was exported", where=f"state key {key[:40].hex()}")
-        if not self._groups.first <= place.group <= self._groups.last:
+        groups = self._owned[place.store]
+        if not groups.first <= place.group <= groups.last:
             raise Bug(
-                f"task {self._task} has state of group {place.group}, and owns {self._groups}",
+                f"task {self._task} has state of group {place.group}, and owns {groups}",
                 hint="the count of the shuffle was changed under its state; do not start from this snapshot",
             )
         return place.group

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from streamkit.graph.stage import Placement
 from streamkit.model.ids import KEY_GROUPS, MIN_TIME
 from streamkit.progress.channels import Status
 from streamkit.progress.source_clock import SourceState
-from streamkit.state.row_groups import GroupRange
+from streamkit.state.row_groups import EVERY_GROUP, GroupRange, groups_of
 
 FORMAT_VERSION = 1
 # What `requires` may name, as far as this release knows.
@@ -35,16 +36,6 @@ class Role(Enum):
 
     VALUES = "values"
     TIMERS = "timers"
-
-
-class Placement(Enum):
-    """By what a stage's state is spread over its tasks: by key group, or as the partitions of its source are.
-
-    Only by groups can a stage have another number of tasks than it had.
-    """
-
-    GROUPS = "groups"
-    SOURCE = "source"
 
 
 class RowsFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +117,6 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one task."""
 
     task: Size
-    # The groups it owned: none if its stage is placed by source, or has more tasks than the shuffle that places its state.
-    groups: GroupRange | None
     # Which of the task's commits this is; None if no task of a running pipeline wrote it, and likewise below.
     span: Size | None = None
     changelog: ChangelogEnd | None = None
@@ -135,11 +124,27 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[RowsFile, ...] = ()
 
 
-class StagePart(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one stage: a part for each of its tasks."""
+class StoreShare(msgspec.Struct, frozen=True, kw_only=True):
+    """How the rows of a store were shared out: among how many tasks, which may be fewer than its stage has.
+
+    By groups, task number t has those of `groups_of(t, tasks)`. By source, it has what came of partition t of the topic.
+    """
 
     placement: Placement
     tasks: Annotated[int, msgspec.Meta(ge=1)]
+
+    def groups(self, task: int) -> GroupRange:
+        """Of which groups a task may have rows."""
+        return EVERY_GROUP if self.placement == "source" else groups_of(task, self.tasks)
+
+
+class StagePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one stage: a part for each of its tasks."""
+
+    # Whether it may have another number of tasks; what is true of the state of each store, that says itself.
+    placement: Placement
+    tasks: Annotated[int, msgspec.Meta(ge=1)]
+    stores: dict[str, StoreShare] = {}
     # For each shuffle that it reads what its channels had said: the same in every task.
     channels: dict[str, list[tuple[int, Status]]] = {}
     parts: tuple[Part, ...]

@@ -19,7 +19,6 @@ from streamkit.snapshots.manifest import (
     UNDERSTOOD,
     Manifest,
     Part,
-    Placement,
     Role,
     StagePart,
 )
@@ -127,21 +126,19 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
 def _contradictions_of_stage(stage: StagePart) -> Iterator[str]:
     if sorted(part.task for part in stage.parts) != list(range(stage.tasks)):
         yield f"it had {stage.tasks} tasks, and its parts are of {[part.task for part in stage.parts]}"
-    if stage.placement is Placement.GROUPS:
-        owned = sorted(part.groups for part in stage.parts if part.groups)
-        ends = [-1, *(groups.last for groups in owned)]
-        if [groups.first for groups in owned] + [KEY_GROUPS] != [last + 1 for last in ends]:
-            yield f"its parts own the groups {', '.join(map(str, owned))}, and not each group once"
+    for name, store in stage.stores.items():
+        if store.tasks > stage.tasks:
+            yield f'store "{name}" was shared among {store.tasks} tasks of {stage.tasks}'
     for part in stage.parts:
-        yield from _contradictions_of_part(part, stage.placement)
+        yield from _contradictions_of_part(part, stage)
 
 
-def _contradictions_of_part(part: Part, placement: Placement) -> Iterator[str]:
-    if placement is Placement.SOURCE and part.groups is not None:
-        yield f"task {part.task} owns groups, but its state lies as its source does"
-    allowed = part.groups if placement is Placement.GROUPS else EVERY_GROUP
+def _contradictions_of_part(part: Part, stage: StagePart) -> Iterator[str]:
+    owned = [store.groups(part.task) for store in stage.stores.values()]
+    owned = [groups.common(EVERY_GROUP) for groups in owned if groups.common(EVERY_GROUP)]
     for file in part.files:
-        if not file.groups or not allowed or file.groups.common(allowed) != file.groups:
+        first, last = file.groups
+        if first > last or not owned or first < min(owned).first or last > max(each.last for each in owned):
             yield f'"{file.path}" has groups {file.groups} that task {part.task} did not own'
         if not file.rows:
             yield f'"{file.path}" has no rows'

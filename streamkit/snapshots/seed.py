@@ -5,37 +5,55 @@ committed together with the cursor behind it; whoever takes the task over goes o
 before the first row is handed out, so a damaged one is found before anything of it was written.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from streamkit.errors import Bug, Misconfigured
-from streamkit.snapshots.manifest import Manifest, Placement, Role, RowsFile
+from streamkit.graph.stage import Placement
+from streamkit.snapshots.manifest import Manifest, Part, Role, RowsFile, StagePart
 from streamkit.snapshots.rows_file import CheckedRows, Shelf, fetch
 from streamkit.state.keys import store_ids
-from streamkit.state.row_groups import EVERY_GROUP, GROUP_BYTES, TIMER_STORE_AT, GroupRange, Row, groups_of
+from streamkit.state.row_groups import (
+    EVERY_GROUP,
+    GROUP_BYTES,
+    TIMER_GROUP_AT,
+    TIMER_STORE_AT,
+    GroupRange,
+    Row,
+    groups_of,
+)
 
-# What one commit takes at most: quick to write, and small against the limits of a transaction.
-CHUNK_ROWS = 20_000
-CHUNK_BYTES = 8 * 1024 * 1024
+
+class ChunkSize(msgspec.Struct, frozen=True):
+    """What one commit takes at most: quick to write, and small against the limits of a transaction.
+
+    A row that is longer has a chunk of its own, or is the last of one.
+    """
+
+    rows: int = 20_000
+    bytes: int = 8 * 1024 * 1024
+
+
+CHUNK = ChunkSize()
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What one new task wants of one stage of a snapshot."""
+    """What a new task wants of one store: `graph/from_cut.py` says which may be had."""
 
-    # As it is called in the snapshot.
-    stage: str
-    stores: frozenset[str]
-    partition: int
-    # How many the shuffle has that places the new stage's state; without meaning where placement is by source.
-    partitions: int
+    store: str
+    # The stage of the snapshot that has it.
+    origin: str
+    # Among how many tasks its keys are shared now.
+    tasks: int
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """How far a task has been seeded: behind this row."""
 
-    # Of the manifest: a cursor means nothing in another snapshot.
+    # Of the manifest, the task and its claims: a cursor means nothing among other rows.
     digest: str
     path: str
     after: bytes
@@ -69,42 +87,51 @@ class Chunk(NamedTuple):
 
 
 class Taking(NamedTuple):
-    """What is taken of one file: the rows of these groups and stores."""
+    """What is taken of one file: by the id of its store, the rows of these groups."""
 
     file: RowsFile
-    groups: GroupRange
-    stores: frozenset[bytes]
+    stores: Mapping[bytes, GroupRange]
+
+    def groups(self) -> GroupRange:
+        """All that has to be read."""
+        ranges = self.stores.values()
+        return GroupRange(min(each.first for each in ranges), max(each.last for each in ranges))
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Cursor).decode
 
 
-def takings(manifest: Manifest, claims: Collection[Claim]) -> list[Taking]:
+def takings(manifest: Manifest, task: int, claims: Collection[Claim]) -> list[Taking]:
     """Which rows of which files a task begins with: the same list for the same claims, in whatever order.
 
     Raises:
-        Bug: two claims are on the same stage, or on one that the snapshot does not have.
+        Bug: two claims are on the same store, or on one that the snapshot does not have so.
     """
-    if len({claim.stage for claim in claims}) < len(claims):
-        raise Bug("a task claims one stage of a snapshot twice")
-    return [
-        taking
-        for claim in sorted(claims, key=lambda each: each.stage)
-        for taking in _of_claim(manifest, claim)
-    ]
+    ids = store_ids(sorted(claim.store for claim in claims))
+    found: list[Taking] = []
+    for origin in sorted({claim.origin for claim in claims}):
+        stage = manifest.stages.get(origin)
+        mine = [claim for claim in claims if claim.origin == origin]
+        for claim in mine:
+            _require_there(stage, claim)
+        if stage is not None:
+            shares = {ids[claim.store]: (stage.stores[claim.store].placement, claim.tasks) for claim in mine}
+            for part in sorted(stage.parts, key=lambda each: each.task):
+                found += _of_part(part, task, shares)
+    return found
 
 
 def seed_chunks(
     manifest: Manifest,
+    task: int,
     claims: Collection[Claim],
     shelf: Shelf,
     cursor: Cursor | None = None,
     *,
-    rows_max: int = CHUNK_ROWS,
-    bytes_max: int = CHUNK_BYTES,
+    at_most: ChunkSize = CHUNK,
 ) -> Iterator[Chunk]:
-    """What to commit, chunk by chunk, from the cursor on; the last chunk has no cursor, and may have no rows.
+    """What a task commits, chunk by chunk, from the cursor on; the last chunk has no cursor, and may have no rows.
 
     What was fetched lies in the scratch folder, and is removed as it was read.
 
@@ -112,37 +139,51 @@ def seed_chunks(
         SnapshotDamaged: a file is missing or not as it was written; before the first chunk.
         Misconfigured: the cursor is of another snapshot, or of other claims.
     """
-    wanted = _behind(takings(manifest, claims), manifest.digest, cursor)
+    digest = _digest_of(manifest, task, claims)
+    wanted = _behind(takings(manifest, task, claims), digest, cursor)
     checked = [fetch(shelf, taking.file) for taking in wanted]
     after = b"" if cursor is None else cursor.after
     rows: dict[bytes, bytes] = {}
     size = 0
     place = cursor
     for path, (key, value) in _walk(wanted, checked, after):
-        if len(rows) >= rows_max or size >= bytes_max:
+        if len(rows) >= at_most.rows or size >= at_most.bytes:
             yield Chunk(rows, place)
             rows, size = {}, 0
         rows[key] = value
         size += len(key) + len(value)
-        if len(rows) >= rows_max or size >= bytes_max:
-            place = Cursor(manifest.digest, path, key)
+        if len(rows) >= at_most.rows or size >= at_most.bytes:
+            place = Cursor(digest, path, key)
     yield Chunk(rows, None)
 
 
-def _of_claim(manifest: Manifest, claim: Claim) -> Iterator[Taking]:
-    stage = manifest.stages.get(claim.stage)
-    if stage is None:
-        raise Bug(f'a task claims stage "{claim.stage}", which the snapshot does not have')
-    is_grouped = stage.placement is Placement.GROUPS
-    groups = groups_of(claim.partition, claim.partitions) if is_grouped else EVERY_GROUP
-    stores = frozenset(store_ids(sorted(claim.stores)).values())
-    for part in sorted(stage.parts, key=lambda each: each.task):
-        if not is_grouped and part.task != claim.partition:
-            continue
-        for file in part.files:
+def _digest_of(manifest: Manifest, task: int, claims: Collection[Claim]) -> str:
+    ordered = sorted(claims, key=lambda each: each.store)
+    return hashlib.sha256(_encode([manifest.digest, task, ordered])).hexdigest()[:32]
+
+
+def _require_there(stage: StagePart | None, claim: Claim) -> None:
+    share = None if stage is None else stage.stores.get(claim.store)
+    if share is None:
+        raise Bug(
+            f'a task claims store "{claim.store}" of stage "{claim.origin}", which the snapshot does not have'
+        )
+    if share.placement == "source" and share.tasks != claim.tasks:
+        raise Bug(
+            f'store "{claim.store}" lies by the {share.tasks} partitions of its source, and is claimed for {claim.tasks}'
+        )
+
+
+def _of_part(part: Part, task: int, shares: Mapping[bytes, tuple[Placement, int]]) -> Iterator[Taking]:
+    for file in part.files:
+        stores = {}
+        for store, (placement, tasks) in shares.items():
+            groups = groups_of(task, tasks) if placement == "groups" else EVERY_GROUP
             common = file.groups.common(groups)
-            if common and stores:
-                yield Taking(file, common, stores)
+            if common and (placement == "groups" or part.task == task):
+                stores[store] = common
+        if stores:
+            yield Taking(file, stores)
 
 
 def _behind(wanted: list[Taking], digest: str, cursor: Cursor | None) -> list[Taking]:
@@ -164,10 +205,13 @@ def _walk(
     wanted: Sequence[Taking], checked: Sequence[CheckedRows], after: bytes
 ) -> Iterator[tuple[str, Row]]:
     for taking, found in zip(wanted, checked, strict=True):
-        stores = taking.stores
-        at = TIMER_STORE_AT if taking.file.role is Role.TIMERS else GROUP_BYTES
-        for row in found.rows(taking.groups, after):
-            if row[0][at : at + 2] in stores:
+        bounds = {store: groups.bounds for store, groups in taking.stores.items()}
+        is_timer = taking.file.role is Role.TIMERS
+        store_at, group_at = (TIMER_STORE_AT, TIMER_GROUP_AT) if is_timer else (GROUP_BYTES, 0)
+        for row in found.rows(taking.groups(), after):
+            key = row[0]
+            own = bounds.get(key[store_at : store_at + 2])
+            if own is not None and own[0] <= key[group_at : group_at + GROUP_BYTES] < own[1]:
                 yield taking.file.path, row
         found.discard()
         after = b""

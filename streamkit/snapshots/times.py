@@ -14,7 +14,7 @@ from streamkit.model.ids import MIN_TIME
 from streamkit.progress.channels import Status, combine
 from streamkit.progress.source_clock import SourceState
 from streamkit.progress.task_clock import ClockState
-from streamkit.snapshots.manifest import Manifest, Part, Placement, StagePart, TaskTime
+from streamkit.snapshots.manifest import Manifest, Part, StagePart, TaskTime
 
 # What nobody has said anything of yet.
 UNHEARD = (Status.ACTIVE, MIN_TIME)
@@ -108,7 +108,7 @@ def announced_by(stage: StagePart, tasks: int) -> list[tuple[Status, int]]:
     told = [part.time.announced for part in _in_order(stage)]
     if tasks == stage.tasks:
         return told
-    if stage.placement is Placement.SOURCE:
+    if stage.placement == "source":
         return (told + [UNHEARD] * tasks)[:tasks]
     return [combine(told)] * tasks
 
@@ -117,7 +117,7 @@ def _time_of(stage: StagePart, task: int, tasks: int) -> TaskTime:
     times = [part.time for part in _in_order(stage)]
     if tasks == stage.tasks:
         return times[task]
-    if stage.placement is Placement.SOURCE:
+    if stage.placement == "source":
         return times[task] if task < len(times) else TaskTime()
     counts: Counter[str] = Counter()
     for each in times if task == 0 else ():

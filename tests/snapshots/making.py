@@ -6,17 +6,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from streamkit.graph.stage import Placement
 from streamkit.model.ids import TaskId
 from streamkit.model.keys import shuffle_partition
 from streamkit.snapshots.export import FILE_BYTES, export_rows
 from streamkit.snapshots.layout import savepoint_folder
-from streamkit.snapshots.manifest import Kind, Manifest, Part, Placement, StagePart, TaskTime
+from streamkit.snapshots.manifest import Kind, Manifest, Part, StagePart, StoreShare, TaskTime
 from streamkit.snapshots.manifest_file import store_manifest
 from streamkit.snapshots.rows_file import Shelf
 from streamkit.snapshots.store import SnapshotStore
 from streamkit.state.keys import COMMIT_KEY, PLAN_KEY
 from streamkit.state.kinds import KINDS
-from streamkit.state.row_groups import groups_of
 from streamkit.state.spec import StoreSpec
 from streamkit.state.store import StateStore, StateStores
 from streamkit.state.task_state import TaskState
@@ -79,17 +79,19 @@ def export_stage(
     tasks: Sequence[StateStore],
     *,
     stage: str = "totals",
-    placement: Placement = Placement.GROUPS,
+    placement: Placement = "groups",
+    shares: Mapping[str, StoreShare] | None = None,
     times: Mapping[int, TaskTime] | None = None,
     file_bytes: int = FILE_BYTES,
 ) -> StagePart:
     parts = []
+    stores = dict(shares or dict.fromkeys(STORES, StoreShare(placement=placement, tasks=len(tasks))))
     for number, task in enumerate(tasks):
-        groups = groups_of(number, len(tasks)) if placement is Placement.GROUPS else None
-        files = export_rows(task, STORES, TaskId(stage, number), groups, shelf, file_bytes=file_bytes)
+        owned = {name: share.groups(number) for name, share in stores.items()}
+        files = export_rows(task, owned, TaskId(stage, number), shelf, file_bytes=file_bytes)
         time = (times or {}).get(number, TaskTime())
-        parts.append(Part(task=number, groups=groups, span=number, time=time, files=files))
-    return StagePart(placement=placement, tasks=len(tasks), parts=tuple(parts))
+        parts.append(Part(task=number, span=number, time=time, files=files))
+    return StagePart(placement=placement, tasks=len(tasks), stores=stores, parts=tuple(parts))
 
 
 def manifest_of(stages: Mapping[str, StagePart], **others: Any) -> Manifest:

@@ -37,7 +37,7 @@ def store_with(rows: dict[bytes, bytes | None]) -> StateStore:
 
 
 def export(shelf: Shelf, store: StateStore, file_bytes: int = MIB) -> tuple[RowsFile, ...]:
-    return export_rows(store, STORES, TASK, EVERY_GROUP, shelf, file_bytes=file_bytes)
+    return export_rows(store, dict.fromkeys(STORES, EVERY_GROUP), TASK, shelf, file_bytes=file_bytes)
 
 
 def test_equal_rows_make_equal_files_whichever_store_they_are_in(shelf: Shelf, tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_timers_may_need_more_files_than_are_written_at_once(shelf: Shelf) -> No
 def test_stores_that_the_stage_has_no_more_are_left_behind(shelf: Shelf) -> None:
     (task,) = new_tasks(MemoryStores(), KEYS, 1)
     kept = frozenset([SPECS["value"].name, SPECS["event_timers"].name])
-    files = export_rows(task, kept, TASK, EVERY_GROUP, shelf)
+    files = export_rows(task, dict.fromkeys(kept, EVERY_GROUP), TASK, shelf)
     assert [(file.role, file.rows) for file in files] == [(Role.VALUES, 300), (Role.TIMERS, 300)]
-    assert export_rows(task, [], TASK, EVERY_GROUP, shelf) == ()
+    assert export_rows(task, {}, TASK, shelf) == ()
 
 
 @pytest.mark.parametrize("kind", ["value", "event_timers"])
@@ -126,7 +126,7 @@ def test_a_row_of_another_tasks_group_is_a_bug(shelf: Shelf, kind: str, shift: i
     (file, *_) = export(shelf, task)
     group = file.groups.first + shift
     with pytest.raises(Bug, match=f"totals/0 has state of group {file.groups.first}"):
-        export_rows(task, [SPECS[kind].name], TASK, GroupRange(group, group), shelf)
+        export_rows(task, {SPECS[kind].name: GroupRange(group, group)}, TASK, shelf)
 
 
 def test_timers_are_never_taken_for_values(shelf: Shelf) -> None:
@@ -135,7 +135,7 @@ def test_timers_are_never_taken_for_values(shelf: Shelf) -> None:
     looks_like = store_id(timers)[1:] + b"\x80"
     values = next(name for number in range(10**7) if store_id(name := f"s{number}") == looks_like)
     (task,) = new_tasks(MemoryStores(), [b"ann, who has a long name"], 1)
-    files = export_rows(task, [timers, values], TASK, EVERY_GROUP, shelf)
+    files = export_rows(task, dict.fromkeys([timers, values], EVERY_GROUP), TASK, shelf)
     assert [(file.role, file.rows) for file in files] == [(Role.TIMERS, 1)]
 
 

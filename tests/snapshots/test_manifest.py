@@ -14,12 +14,12 @@ from streamkit.snapshots.manifest import (
     Kind,
     Manifest,
     Part,
-    Placement,
     Role,
     RowsFile,
     SourcePartition,
     SourceTime,
     StagePart,
+    StoreShare,
     TaskTime,
 )
 from streamkit.snapshots.manifest_file import (
@@ -51,31 +51,33 @@ def rows_file(name: str, first: int, last: int, role: Role = Role.VALUES) -> Row
 def full_manifest() -> Manifest:
     """One in which every field says something."""
     reads = StagePart(
-        placement=Placement.SOURCE,
+        placement="source",
         tasks=2,
+        stores={"dedupe": StoreShare(placement="source", tasks=2)},
         parts=(
             Part(
                 task=0,
-                groups=None,
                 span=41,
                 time=TaskTime(watermark=1_699_999_999_000, advanced_at_ms=1_700_000_000_001),
             ),
             Part(
                 task=1,
-                groups=None,
                 span=9,
                 time=TaskTime(announced=(Status.FINISHED, MAX_TIME), watermark=MAX_TIME),
             ),
         ),
     )
     totals = StagePart(
-        placement=Placement.GROUPS,
+        placement="groups",
         tasks=3,
+        stores={
+            "totals": StoreShare(placement="groups", tasks=2),
+            "totals.timers": StoreShare(placement="groups", tasks=2),
+        },
         channels={"totals": [(1_699_999_999_000, Status.ACTIVE), (MAX_TIME, Status.FINISHED)]},
         parts=(
             Part(
                 task=0,
-                groups=GroupRange(0, 511),
                 span=7,
                 changelog=ChangelogEnd(topic="shop.totals.changelog", partition=0, offset=12, birth="b1"),
                 time=TaskTime(watermark=5, announced=(Status.IDLE, 5), counts={"totals.late": 2}),
@@ -85,8 +87,8 @@ def full_manifest() -> Manifest:
                     rows_file("0/c.sst", 1, 500, Role.TIMERS),
                 ),
             ),
-            Part(task=1, groups=GroupRange(512, 1023), files=(rows_file("1/a.sst", 512, 512),)),
-            Part(task=2, groups=None),
+            Part(task=1, files=(rows_file("1/a.sst", 512, 512),)),
+            Part(task=2),
         ),
         operator_state={"totals": {"union": [1, 2]}},
     )
@@ -210,42 +212,35 @@ def test_every_changed_bit_is_noticed() -> None:
             assert found == right
 
 
-def stage(placement: Placement, *parts: Part, tasks: int | None = None) -> StagePart:
-    return StagePart(placement=placement, tasks=tasks or len(parts), parts=parts)
+def stage(*parts: Part, tasks: int | None = None, **shares: StoreShare) -> StagePart:
+    return StagePart(placement="groups", tasks=tasks or len(parts), stores=shares, parts=parts)
 
 
-def part(task: int, first: int, last: int, *files: RowsFile) -> Part:
-    return Part(task=task, groups=GroupRange(first, last), files=files)
+def part(task: int, *files: RowsFile) -> Part:
+    return Part(task=task, files=files)
 
 
-WHOLE = GroupRange(0, 1023)
+ONE, TWO = StoreShare(placement="groups", tasks=1), StoreShare(placement="groups", tasks=2)
+SOURCE = StoreShare(placement="source", tasks=2)
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (stage(Placement.GROUPS, part(0, 0, 1023), tasks=2), "its parts are of [0]"),
-        (stage(Placement.GROUPS, part(0, 0, 511), part(0, 512, 1023)), "its parts are of [0, 0]"),
-        (stage(Placement.GROUPS, part(0, 0, 511), part(1, 513, 1023)), "not each group once"),
-        (stage(Placement.GROUPS, part(0, 0, 511), part(1, 511, 1023)), "not each group once"),
-        (stage(Placement.GROUPS, part(0, 0, 1022)), "not each group once"),
-        (stage(Placement.GROUPS, part(0, 1, 1023)), "not each group once"),
-        (stage(Placement.GROUPS, part(0, 0, 1024)), "not each group once"),
-        (stage(Placement.GROUPS, Part(task=0, groups=None)), "not each group once"),
-        (stage(Placement.SOURCE, part(0, 0, 1023)), "lies as its source does"),
-        (
-            stage(Placement.GROUPS, part(0, 0, 511, rows_file("a", 500, 512)), part(1, 512, 1023)),
-            "groups 500-512 that task 0 did not own",
-        ),
-        (stage(Placement.SOURCE, Part(task=0, groups=None, files=(rows_file("a", 9, 1024),))), "did not own"),
-        (stage(Placement.SOURCE, Part(task=0, groups=None, files=(rows_file("a", -1, 3),))), "did not own"),
-        (stage(Placement.GROUPS, part(0, 0, 1023, rows_file("a", 9, 8))), "did not own"),
-        (stage(Placement.GROUPS, part(0, 0, 1023, rows_file("a", 0, 1), rows_file("a", 2, 3))), "twice"),
-        (
-            stage(Placement.GROUPS, part(0, 0, 1023, rows_file("a", 5, 9), rows_file("b", 2, 3))),
-            "in the order",
-        ),
-        (stage(Placement.GROUPS, part(0, 0, 1023, rows_file("../../x", 0, 1))), "not among its parts"),
+        (stage(part(0), tasks=2), "its parts are of [0]"),
+        (stage(part(0), part(0)), "its parts are of [0, 0]"),
+        (stage(part(1), part(2)), "its parts are of [1, 2]"),
+        (stage(part(0), a=TWO), 'store "a" was shared among 2 tasks of 1'),
+        (stage(part(0, rows_file("a", 500, 512)), part(1), a=TWO), "groups 500-512 that task 0 did not own"),
+        (stage(part(0), part(1, rows_file("a", 511, 512)), a=TWO), "groups 511-512 that task 1 did not own"),
+        (stage(part(0), part(1, rows_file("a", 0, 1)), a=ONE), "that task 1 did not own"),
+        (stage(part(0, rows_file("a", 0, 1))), "did not own"),
+        (stage(part(0, rows_file("a", 9, 1024)), part(1), a=SOURCE), "did not own"),
+        (stage(part(0, rows_file("a", -1, 3)), part(1), a=SOURCE), "did not own"),
+        (stage(part(0, rows_file("a", 9, 8)), a=ONE), "did not own"),
+        (stage(part(0, rows_file("a", 0, 1), rows_file("a", 2, 3)), a=ONE), "twice"),
+        (stage(part(0, rows_file("a", 5, 9), rows_file("b", 2, 3)), a=ONE), "in the order"),
+        (stage(part(0, rows_file("../../x", 0, 1)), a=ONE), "not among its parts"),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(wrong: StagePart, words: str) -> None:

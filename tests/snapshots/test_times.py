@@ -11,7 +11,6 @@ from streamkit.progress.task_clock import ClockState, TaskClock
 from streamkit.snapshots.manifest import (
     Manifest,
     Part,
-    Placement,
     SourcePartition,
     SourceTime,
     StagePart,
@@ -26,7 +25,6 @@ from streamkit.snapshots.times import (
     differing_watermarks,
     time_of_task,
 )
-from streamkit.state.row_groups import groups_of
 from tests.snapshots.making import manifest_of
 
 ACTIVE, IDLE, FINISHED = Status.ACTIVE, Status.IDLE, Status.FINISHED
@@ -35,18 +33,16 @@ READS = SourceState(highest=90, watermark=80, generator=b"\x01", end=7)
 
 def source_stage(*announced: tuple[Status, int]) -> StagePart:
     parts = [
-        Part(task=task, groups=None, time=TaskTime(watermark=told[1], announced=told, counts={"late": task}))
+        Part(task=task, time=TaskTime(watermark=told[1], announced=told, counts={"late": task}))
         for task, told in enumerate(announced)
     ]
-    return StagePart(placement=Placement.SOURCE, tasks=len(parts), parts=tuple(parts))
+    return StagePart(placement="source", tasks=len(parts), parts=tuple(parts))
 
 
 def keyed_stage(*times: TaskTime, channels: list[tuple[int, Status]] | None = None) -> StagePart:
-    parts = [
-        Part(task=task, groups=groups_of(task, len(times)), time=time) for task, time in enumerate(times)
-    ]
+    parts = [Part(task=task, time=time) for task, time in enumerate(times)]
     return StagePart(
-        placement=Placement.GROUPS,
+        placement="groups",
         tasks=len(parts),
         parts=tuple(reversed(parts)),
         channels={} if channels is None else {"totals": channels},
