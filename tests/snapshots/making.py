@@ -1,6 +1,6 @@
 """Snapshots for tests: the state of some tasks, made by the cells of every kind, and a manifest over it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,12 +42,17 @@ def fill(state: TaskState, keys: Iterable[bytes]) -> None:
         cells["processing_timers"].add(key, 17)
 
 
-def new_tasks(stores: StateStores, keys: Sequence[bytes], tasks: int) -> list[StateStore]:
+def new_tasks(
+    stores: StateStores,
+    keys: Sequence[bytes],
+    tasks: int,
+    owner: Callable[[bytes, int], int] = shuffle_partition,
+) -> list[StateStore]:
     """The stores of a stage with so many tasks that has seen these keys."""
     made = []
     for number in range(tasks):
         state = TaskState(stores.open(f"totals-{number}"), list(SPECS.values()))
-        fill(state, (key for key in keys if shuffle_partition(key, tasks) == number))
+        fill(state, (key for key in keys if owner(key, tasks) == number))
         rows = state.freeze()
         rows[COMMIT_KEY], rows[PLAN_KEY] = b"commit of %d" % number, b"plan"
         state.committed(rows, len(rows))

@@ -139,6 +139,19 @@ def test_timers_are_never_taken_for_values(shelf: Shelf) -> None:
     assert [(file.role, file.rows) for file in files] == [(Role.TIMERS, 1)]
 
 
+@pytest.mark.parametrize("kinds", [("value", "window"), ("event_timers", "processing_timers")])
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_every_store_is_asked_whether_the_group_is_its_tasks(
+    shelf: Shelf, kinds: tuple[str, str], wrong: int
+) -> None:
+    (task,) = new_tasks(MemoryStores(), [b"ann"], 1)
+    owned = {SPECS[kind].name: EVERY_GROUP for kind in kinds}
+    assert sum(file.rows for file in export_rows(task, owned, TASK, shelf)) >= 2
+    owned[SPECS[kinds[wrong]].name] = GroupRange(0, 0)
+    with pytest.raises(Bug, match="totals/0 has state of group"):
+        export_rows(task, owned, TASK, shelf)
+
+
 def odd_value(store: bytes) -> bytes:
     return b"\x04\x00" + store + b"key"
 

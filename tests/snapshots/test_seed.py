@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import Bug, InvalidPipeline, Misconfigured, SnapshotDamaged
+from streamkit.model.keys import kafka_partition, shuffle_partition
 from streamkit.snapshots.manifest import Manifest, Role, StoreShare
 from streamkit.snapshots.manifest_file import store_manifest
 from streamkit.snapshots.memory import MemorySnapshots
@@ -129,7 +130,7 @@ def test_a_task_takes_only_the_stores_that_its_stage_has(scratch: Path) -> None:
 
 def test_state_that_lies_by_source_goes_to_the_same_partition(scratch: Path) -> None:
     shelf = shelf_in(MemorySnapshots(), scratch)
-    tasks = new_tasks(MemoryStores(), [b"%d" % each for each in range(30)], 3)
+    tasks = new_tasks(MemoryStores(), [b"%d" % each for each in range(30)], 3, kafka_partition)
     stage = export_stage(shelf, tasks, placement="source")
     manifest = store_manifest(shelf.store, shelf.folder, manifest_of({"totals": stage}))
     for number, task in enumerate(tasks):
@@ -151,9 +152,13 @@ def test_each_store_of_a_stage_goes_by_its_own_count(scratch: Path) -> None:
         source: StoreShare(placement="source", tasks=3),
     }
     tasks = [MemoryStores().open("t-0") for _ in range(3)]
-    for count, tables in ((2, {few}), (3, {many, source})):
-        for task, whole in zip(tasks, new_tasks(MemoryStores(), keys, count), strict=False):
-            task.apply({key: value for key, value in rows_of([whole]).items() if store_of(key) in tables}, 1)
+    for name, count, owner in (
+        (few, 2, shuffle_partition),
+        (many, 3, shuffle_partition),
+        (source, 3, kafka_partition),
+    ):
+        for task, whole in zip(tasks, new_tasks(MemoryStores(), keys, count, owner), strict=False):
+            task.apply({key: value for key, value in rows_of([whole]).items() if store_of(key) == name}, 1)
     stage = export_stage(shelf, tasks, shares=shares, file_bytes=1000)
     manifest = store_manifest(shelf.store, shelf.folder, manifest_of({"totals": stage}))
     counts = {few: 4, many: 1, source: 3}
