@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
 
 import structlog
@@ -23,6 +22,7 @@ from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from streamkit.errors import Bug, Misconfigured, Retry, StateCorrupt, StreamkitError
 from streamkit.state.keys import RESERVED_PREFIX, successor
+from streamkit.state.rocks_cursor import Cursor
 from streamkit.state.store import Writes
 
 log = structlog.get_logger()
@@ -50,19 +50,6 @@ _HOST_PROBLEMS: dict[str, type[StreamkitError]] = {
     "Disk quota exceeded": Retry,
     "Too many open files": Retry,
 }
-
-
-class Cursor:
-    """The iterator of a scan, where its store can take it away: a live one would keep the folder locked.
-
-    The iterator looks at the bound in its options whenever it moves, and does not keep them alive: we must.
-    """
-
-    __slots__ = ("__weakref__", "_options", "at")
-
-    def __init__(self, at: Any, options: ReadOptions) -> None:
-        self.at = at
-        self._options = options
 
 
 class RocksStore:
@@ -115,7 +102,7 @@ class RocksStore:
         cursor = Cursor(self._open().iter(options), options)
         cursor.at.seek(max(prefix, start))
         self._cursors.add(cursor)
-        rows = self._walk(cursor)
+        rows = cursor.walk(SCAN_ROWS, "a closed state store was scanned", self._explain)
         if OFFSET_KEY.startswith(prefix):
             return (row for row in rows if row[0] != OFFSET_KEY)
         return rows
@@ -210,31 +197,6 @@ class RocksStore:
         if data is None or len(data) != 8:
             raise StateCorrupt("a database has entries but no changelog offset", where=str(self.folder))
         return int.from_bytes(data, "big")
-
-    def _walk(self, cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
-        is_more = True
-        while is_more:
-            # A function of its own, so that no variable here holds the iterator while the caller has a row.
-            rows = self._read_rows(cursor)
-            is_more = len(rows) == SCAN_ROWS
-            yield from rows
-        cursor.at = None
-
-    def _read_rows(self, cursor: Cursor) -> list[tuple[bytes, bytes]]:
-        at = cursor.at
-        if at is None:
-            raise Bug("a closed state store was scanned", where=str(self.folder))
-        rows: list[tuple[bytes, bytes]] = []
-        try:
-            while len(rows) < SCAN_ROWS and at.valid():
-                rows.append((at.key(), at.value()))
-                at.next()
-            if not at.valid():
-                at.status()
-        except Exception as error:
-            cursor.at = at = None  # or the traceback would hold the iterator, and the iterator the lock
-            raise self._explain(error) from error
-        return rows
 
     def _explain(self, error: Exception) -> StreamkitError:
         """What a failure means; one of the database itself is marked in the folder, so that it is not opened again."""

@@ -21,7 +21,8 @@ from rocksdict import (
 )
 
 from streamkit.errors import Bug, StateCorrupt, StreamkitError
-from streamkit.state.rocks_store import Cursor, host_problem
+from streamkit.state.rocks_cursor import Cursor
+from streamkit.state.rocks_store import host_problem
 from streamkit.state.row_groups import Row
 
 # Rows that are read at a time: as in `state/rocks_store.py`, but here nobody waits for the first one.
@@ -116,7 +117,7 @@ class SstRows:
         cursor = Cursor(self._database.iter(options), options)
         cursor.at.seek(start)
         self._cursors.add(cursor)
-        return self._walk(cursor)
+        return cursor.walk(READ_ROWS, "a closed file of rows was read", self._explain)
 
     def close(self) -> None:
         """Release the folder; what is still being walked ends with an error."""
@@ -132,31 +133,6 @@ class SstRows:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _walk(self, cursor: Cursor) -> Iterator[Row]:
-        is_more = True
-        while is_more:
-            # A function of its own, so that no variable here holds the iterator while the caller has a row.
-            rows = self._read_rows(cursor)
-            is_more = len(rows) == READ_ROWS
-            yield from rows
-        cursor.at = None
-
-    def _read_rows(self, cursor: Cursor) -> list[Row]:
-        at = cursor.at
-        if at is None:
-            raise Bug("a closed file of rows was read", where=str(self._folder))
-        rows: list[Row] = []
-        try:
-            while len(rows) < READ_ROWS and at.valid():
-                rows.append((at.key(), at.value()))
-                at.next()
-            if not at.valid():
-                at.status()
-        except Exception as error:
-            cursor.at = at = None  # or the traceback would hold the iterator, and the iterator the lock
-            raise self._explain(error) from error
-        return rows
 
     def _explain(self, error: Exception) -> StreamkitError:
         return host_problem(error, self._folder) or StateCorrupt(
